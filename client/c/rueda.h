@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rueda.h: the public C ABI of librueda. C11 and C++.
+ *
+ * One session is one rank of one job, connected to the daemon of its host. Collectives match across
+ * ranks by name. Every call that returns rueda_code returns RUEDA_OK (0) or a positive code, and
+ * then rueda_last_error() holds a text for the calling thread that names the tensor, the ranks and
+ * the values concerned.
+ *
+ * Threads: all calls on a session may be made from any thread at any time, except rueda_close,
+ * which must be the last call on its session. Calls marked "blocking" may wait for other ranks;
+ * they hold no lock that a non-blocking call of another thread needs.
+ * Fork: a session belongs to the process that opened it. In a forked child every call answers
+ * RUEDA_NOT_INITIALIZED, and closing or exiting there does not touch the parent's session.
+ */
+#ifndef RUEDA_H_
+#define RUEDA_H_
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define RUEDA_API __attribute__((visibility("default")))
+
+/* Raised when a struct or call changes; structs carry their own size, so older callers go on. */
+#define RUEDA_ABI_VERSION 1
+
+typedef enum rueda_code {
+  RUEDA_OK = 0,
+  RUEDA_INVALID_ARGUMENT = 1,
+  RUEDA_ALREADY_EXISTS = 2,     /* the name is still in flight in this process */
+  RUEDA_MISMATCH = 3,           /* ranks disagree on dtype, shape, op, root or scale */
+  RUEDA_RANK_LOST = 4,          /* a rank died; text names rank, host, pid, signal */
+  RUEDA_SHUT_DOWN = 5,          /* a rank shut the job down */
+  RUEDA_DAEMON_LOST = 6,
+  RUEDA_NOT_INITIALIZED = 7,
+  RUEDA_DEADLINE_EXCEEDED = 8,
+  RUEDA_RESOURCE_EXHAUSTED = 9,
+  RUEDA_PERMISSION_DENIED = 10,
+  RUEDA_UNAVAILABLE = 11,
+  RUEDA_PROTOCOL_ERROR = 12,
+  RUEDA_INTERRUPTED = 13,       /* the interrupted callback asked to stop */
+  RUEDA_INTERNAL = 14,
+  RUEDA_UNIMPLEMENTED = 15,
+  RUEDA_STALLED = 16
+} rueda_code;
+
+typedef enum rueda_dtype {
+  RUEDA_UINT8 = 0, RUEDA_INT8 = 1, RUEDA_UINT16 = 2, RUEDA_INT16 = 3, RUEDA_INT32 = 4,
+  RUEDA_INT64 = 5, RUEDA_FLOAT16 = 6, RUEDA_FLOAT32 = 7, RUEDA_FLOAT64 = 8, RUEDA_BOOL = 9,
+  RUEDA_BFLOAT16 = 10
+} rueda_dtype;
+
+typedef enum rueda_reduce_op {
+  RUEDA_AVERAGE = 0, RUEDA_SUM = 1, RUEDA_MIN = 3, RUEDA_MAX = 4, RUEDA_PRODUCT = 5
+} rueda_reduce_op;
+
+typedef enum rueda_kind {
+  RUEDA_ALLREDUCE = 0, RUEDA_ALLGATHER = 1, RUEDA_BROADCAST = 2, RUEDA_BARRIER = 3
+} rueda_kind;
+
+typedef struct rueda_session rueda_session; /* opaque */
+typedef uint64_t rueda_handle;              /* of one asynchronous operation; never 0 */
+
+/* How to join a job. Fill with rueda_options_init, then change what is needed. */
+typedef struct rueda_options {
+  uint32_t struct_size;  /* sizeof(rueda_options) of the caller */
+  int32_t rank, size;
+  int32_t local_rank, local_size;
+  int32_t cross_rank, cross_size;
+  char socket[108];      /* path, or "@name" for an abstract socket; empty: the system daemon */
+  char job[128];         /* ranks with one job id and one uid find each other */
+  char hostname[256];
+  uint32_t start_timeout_ms; /* for all ranks to arrive; default 30 000 */
+  uint32_t isolated;     /* 1: ranks do not map each other's memory, the daemon sums */
+  /* Called (at least every 100 ms, and on EINTR) while a call waits; nonzero ends the wait with
+     RUEDA_INTERRUPTED. May be NULL. */
+  int (*interrupted)(void* context);
+  void* interrupted_context;
+} rueda_options;
+
+/* One collective operation. Zero-initialise, set struct_size, fill what the kind needs. */
+typedef struct rueda_op {
+  uint32_t struct_size;
+  uint8_t kind;          /* rueda_kind */
+  uint8_t dtype;         /* rueda_dtype */
+  uint8_t reduce_op;     /* rueda_reduce_op; allreduce only */
+  uint8_t reserved;
+  const char* name;      /* at most 1024 bytes, not NULL; equal on all ranks */
+  const void* input;     /* broadcast: ignored on ranks that are not root */
+  void* output;          /* may be input; allgather: NULL (see rueda_result) */
+  const int64_t* shape;  /* of input; NULL when ndim is 0 (a scalar: 1 element) */
+  uint32_t ndim;         /* at most 64 */
+  int32_t root;          /* broadcast only: rank of the source */
+  double prescale;       /* 0 is read as 1 for zero-initialised structs with scale_set 0 */
+  double postscale;
+  uint32_t scale_set;    /* 1: prescale and postscale hold values; 0: both are 1 */
+  uint32_t reserved2;
+} rueda_op;
+
+/* Result of an allgather, owned by the session until rueda_release. */
+typedef struct rueda_gathered {
+  uint32_t struct_size;
+  uint32_t ranks;
+  const void* data;            /* rows of rank 0, then of rank 1, … */
+  uint64_t bytes;
+  const int64_t* first_dims;   /* rows that each rank gave; `ranks` values */
+} rueda_gathered;
+
+/* --- library ------------------------------------------------------------------------------- */
+
+/* RUEDA_ABI_VERSION of the loaded library. Never blocks. */
+RUEDA_API uint32_t rueda_abi_version(void);
+/* "0.1.0". Static. */
+RUEDA_API const char* rueda_version(void);
+/* Text of the last failure in the calling thread; valid until its next rueda call. */
+RUEDA_API const char* rueda_last_error(void);
+/* Lower-case name of a code, e.g. "rank lost". Static. */
+RUEDA_API const char* rueda_code_name(int32_t code);
+/* Bytes of one element, or 0 for an unknown dtype. */
+RUEDA_API uint32_t rueda_dtype_size(uint32_t dtype);
+
+/* --- session ------------------------------------------------------------------------------- */
+
+/* Fills `options` (struct_size set by the caller first) from RUEDA_* and, where those are missing,
+   HOROVOD_* variables: RANK SIZE LOCAL_RANK LOCAL_SIZE CROSS_RANK CROSS_SIZE HOSTNAME, and
+   RUEDA_SOCKET RUEDA_JOB RUEDA_START_TIMEOUT (seconds) RUEDA_ISOLATED. Without any of them: a job of
+   one rank. RUEDA_INVALID_ARGUMENT names a variable that is malformed or missing in a half-set
+   environment. Never blocks. */
+RUEDA_API int32_t rueda_options_init(rueda_options* options);
+
+/* Connects, and waits until all ranks of the job have. Blocking, up to start_timeout_ms.
+   Errors: UNAVAILABLE (no daemon, with what to do), DEADLINE_EXCEEDED (names the missing ranks),
+   PERMISSION_DENIED, INVALID_ARGUMENT, RESOURCE_EXHAUSTED, PROTOCOL_ERROR (versions). */
+RUEDA_API int32_t rueda_open(const rueda_options* options, rueda_session** session);
+
+/* Leaves the job; pending operations of all its ranks end with RUEDA_SHUT_DOWN. Frees the session
+   and everything allocated from it. Accepts NULL. Does not block. */
+RUEDA_API void rueda_close(rueda_session* session);
+
+RUEDA_API int32_t rueda_rank(const rueda_session* session);
+RUEDA_API int32_t rueda_size(const rueda_session* session);
+
+/* OK while the session can run operations; else the failure that ended it. Does not block. */
+RUEDA_API int32_t rueda_health(rueda_session* session);
+
+/* --- memory -------------------------------------------------------------------------------- */
+
+/* Memory that the daemon and the other ranks reach without a copy; 64-byte aligned, zeroed the
+   first time. Blocking while the daemon makes a new segment (milliseconds per 100 MB: every page
+   is touched). RESOURCE_EXHAUSTED names the quota. */
+RUEDA_API int32_t rueda_alloc(rueda_session* session, uint64_t bytes, void** pointer);
+/* Gives the block back to the session's arena. REQUIRES: no operation on it is in flight. */
+RUEDA_API int32_t rueda_free(rueda_session* session, void* pointer);
+/* 1 if [pointer, pointer + bytes) lies inside memory from rueda_alloc, else 0. */
+RUEDA_API int32_t rueda_owns(rueda_session* session, const void* pointer, uint64_t bytes);
+
+/* --- operations ---------------------------------------------------------------------------- */
+
+/* Runs one allreduce, broadcast or barrier and returns when `output` holds the result. Blocking.
+   The calling thread takes part in the sum. The fastest way for one tensor. */
+RUEDA_API int32_t rueda_run(rueda_session* session, const rueda_op* op);
+
+/* Starts `count` operations; handles[i] belongs to ops[i]. More than one op forms a group: all of
+   them become ready together. Memory outside rueda_alloc is copied in here and out in rueda_wait.
+   The caller must not touch inputs and outputs until rueda_wait. Blocks only when 16 384 operations
+   are in flight. On an error nothing was submitted. */
+RUEDA_API int32_t rueda_submit(rueda_session* session, const rueda_op* ops, uint32_t count,
+                               rueda_handle* handles);
+
+/* *done = 1 when the operation has an outcome. Does not block. INVALID_ARGUMENT: unknown handle. */
+RUEDA_API int32_t rueda_poll(rueda_session* session, rueda_handle handle, int32_t* done);
+
+/* Waits for the outcome and returns it; afterwards the handle is forgotten, except for an allgather,
+   which lives until rueda_release. Blocking; timeout_ms 0 = no limit, else DEADLINE_EXCEEDED and the
+   handle stays valid. */
+RUEDA_API int32_t rueda_wait(rueda_session* session, rueda_handle handle, uint32_t timeout_ms);
+
+/* The result of a finished allgather. Valid until rueda_release. Does not block. */
+RUEDA_API int32_t rueda_gather_result(rueda_session* session, rueda_handle handle,
+                                      rueda_gathered* result);
+RUEDA_API int32_t rueda_release(rueda_session* session, rueda_handle handle);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* RUEDA_H_ */

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Data types, reduce operations and kinds of operation with their wire values. Pure; any thread.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace rueda::shm {
+
+// Wire values, shared with the C ABI (client/c/rueda.h); never renumber.
+enum class DType : uint8_t {
+  kUint8 = 0,
+  kInt8 = 1,
+  kUint16 = 2,
+  kInt16 = 3,
+  kInt32 = 4,
+  kInt64 = 5,
+  kFloat16 = 6,
+  kFloat32 = 7,
+  kFloat64 = 8,
+  kBool = 9,
+  kBfloat16 = 10,
+};
+constexpr int kDTypeCount = 11;
+
+// Values of Horovod's constants, which scripts pass as integers. 2 (Adasum) is not offered here.
+enum class ReduceOp : uint8_t { kAverage = 0, kSum = 1, kMin = 3, kMax = 4, kProduct = 5 };
+
+enum class OpKind : uint8_t { kAllreduce = 0, kAllgather = 1, kBroadcast = 2, kBarrier = 3 };
+
+// Checked conversions of a byte from a peer; nullopt for a value not in the enum.
+std::optional<DType> dtypeFromWire(uint8_t value);
+std::optional<ReduceOp> reduceOpFromWire(uint8_t value);
+std::optional<OpKind> opKindFromWire(uint8_t value);
+
+// Bytes of one element: 1, 2, 4 or 8.
+size_t dtypeSize(DType dtype);
+const char* dtypeName(DType dtype);        // "float32"
+const char* reduceOpName(ReduceOp op);     // "sum"
+const char* opKindName(OpKind kind);       // "allreduce"
+bool isFloating(DType dtype);
+
+}  // namespace rueda::shm
