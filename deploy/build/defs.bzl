@@ -66,10 +66,13 @@ def rueda_shared(name, srcs = [], deps = [], exports = None, visibility = None, 
         additional_linker_inputs = [exports] if exports else [],
         copts = RUEDA_COPTS + copts,
         linkopts = (["-Wl,--version-script=$(location %s)" % exports] if exports else []) + [
-            "-Wl,-z,defs",
             "-Wl,-soname,%s.so" % name,
             "-Wl,--exclude-libs,ALL",
-        ],
+        ] + select({
+            # A sanitizer's runtime is in the program, so its symbols are undefined here.
+            "//:clang_build": [],
+            "//conditions:default": ["-Wl,-z,defs"],
+        }),
         linkshared = True,
         linkstatic = True,
         visibility = visibility,
