@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/base/event_loop.h"
+
+#include <sys/epoll.h>
+
+#include <cerrno>
+
+namespace rueda::base {
+namespace {
+
+constexpr int kMaxEvents = 256;
+
+epoll_event toEpoll(Tag tag, bool writable) {
+  epoll_event event{};
+  event.events = EPOLLIN | (writable ? EPOLLOUT : 0u);
+  event.data.u64 = uint64_t{tag.kind} << 56 | tag.id;
+  return event;
+}
+
+}  // namespace
+
+EventLoop::EventLoop() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) { RUEDA_CHECK(epoll_.valid()); }
+
+shm::Status EventLoop::watch(int fd, Tag tag, bool writable) {
+  epoll_event event = toEpoll(tag, writable);
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+    return shm::Status::fromErrno(shm::Code::kResourceExhausted, "epoll_ctl", errno);
+  return shm::Status::ok();
+}
+
+void EventLoop::changeWatch(int fd, Tag tag, bool writable) {
+  epoll_event event = toEpoll(tag, writable);
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+}
+
+void EventLoop::forget(int fd) { ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+
+std::vector<Ready> EventLoop::wait(std::optional<std::chrono::milliseconds> timeout) {
+  epoll_event events[kMaxEvents];
+  const int count = ::epoll_wait(epoll_.get(), events, kMaxEvents,
+                                 timeout ? static_cast<int>(timeout->count()) : -1);
+  std::vector<Ready> ready;
+  for (int i = 0; i < count; ++i) {
+    const uint64_t data = events[i].data.u64;
+    ready.push_back({{static_cast<uint32_t>(data >> 56), data & ((uint64_t{1} << 56) - 1)},
+                     (events[i].events & EPOLLIN) != 0,
+                     (events[i].events & EPOLLOUT) != 0,
+                     (events[i].events & (EPOLLHUP | EPOLLERR)) != 0});
+  }
+  return ready;
+}
+
+}  // namespace rueda::base

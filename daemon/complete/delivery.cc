@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/complete/delivery.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace rueda::complete {
+namespace {
+
+using flow::Outcome;
+using shm::CompletionEntry;
+using shm::CompletionType;
+using shm::TailEntry;
+
+// The entries of one outcome: a CompletionEntry and as many TailEntry as rows and text need.
+std::vector<char> encode(const Outcome& outcome) {
+  const std::string text = outcome.status.message().substr(0, shm::kMaxTextBytes);
+  std::vector<char> tail(outcome.rows.size() * sizeof(shm::RowBlock) + text.size());
+  if (!outcome.rows.empty())
+    std::memcpy(tail.data(), outcome.rows.data(), outcome.rows.size() * sizeof(shm::RowBlock));
+  std::copy(text.begin(), text.end(), tail.end() - static_cast<ptrdiff_t>(text.size()));
+
+  CompletionEntry first{};
+  first.type = static_cast<uint8_t>(outcome.released ? CompletionType::kReleased : CompletionType::kOutcome);
+  first.code = static_cast<int32_t>(outcome.status.code());
+  first.requestId = outcome.requestId;
+  first.textBytes = static_cast<uint32_t>(text.size());
+  first.gatherRanks = static_cast<uint32_t>(outcome.rows.size());
+  first.hasDirectIndex = outcome.directIndex.has_value() ? 1 : 0;
+  first.directIndex = outcome.directIndex.value_or(0);
+  size_t at = std::min(tail.size(), sizeof first.tail);
+  std::copy_n(tail.begin(), at, first.tail);
+  std::vector<char> entries(sizeof first);
+  std::memcpy(entries.data(), &first, sizeof first);
+  while (at < tail.size()) {
+    TailEntry next{};
+    next.type = static_cast<uint8_t>(CompletionType::kTail);
+    const size_t bytes = std::min(tail.size() - at, sizeof next.data);
+    std::copy_n(tail.begin() + static_cast<ptrdiff_t>(at), bytes, next.data);
+    at += bytes;
+    entries.resize(entries.size() + sizeof next);
+    std::memcpy(entries.data() + entries.size() - sizeof next, &next, sizeof next);
+  }
+  return entries;
+}
+
+}  // namespace
+
+void Delivery::addSession(flow::SessionId session, char* slots, shm::ControlHeader* control) {
+  Writer& writer = writers_[session];
+  writer.ring = shm::RingProducer(slots, &control->completeTail, &control->completeHead);
+  writer.control = control;
+}
+
+void Delivery::forget(flow::SessionId session) { writers_.erase(session); }
+
+void Delivery::deliver(const Outcome& outcome) {
+  const auto it = writers_.find(outcome.session);
+  if (it == writers_.end()) return;
+  it->second.backlog.push_back(encode(outcome));
+  if (!it->second.dirty) touched_.push_back(outcome.session);
+  it->second.dirty = true;
+}
+
+void Delivery::writeBacklog(Writer* writer) {
+  bool wrote = false;
+  while (!writer->backlog.empty()) {
+    const std::vector<char>& entries = writer->backlog.front();
+    const auto slots = static_cast<int64_t>(entries.size() / shm::kEntryBytes);
+    int64_t space = writer->ring.space();
+    if (space < slots) {
+      // Say so, then look again. seq_cst pairs with the client, which gives slots back and then reads
+      // the flag: one of the two sees the other, so a backlog is never forgotten.
+      writer->control->completionBlocked.store(1, std::memory_order_seq_cst);
+      space = writer->ring.space();
+    }
+    writer->broken = space < 0;
+    if (space < slots) break;
+    for (int64_t i = 0; i < slots; ++i) writer->ring.stage(entries.data() + i * shm::kEntryBytes);
+    writer->ring.publish();
+    writer->backlog.pop_front();
+    wrote = true;
+  }
+  if (writer->backlog.empty()) writer->control->completionBlocked.store(0, std::memory_order_relaxed);
+  if (wrote) shm::ring(writer->control->completionBell);
+}
+
+std::vector<flow::SessionId> Delivery::flush() {
+  std::vector<flow::SessionId> broken;
+  std::vector<flow::SessionId> again;
+  for (const flow::SessionId session : std::exchange(touched_, {})) {
+    const auto it = writers_.find(session);
+    if (it == writers_.end()) continue;
+    writeBacklog(&it->second);
+    it->second.dirty = !it->second.backlog.empty();
+    if (it->second.broken)
+      broken.push_back(session);
+    else if (it->second.dirty)
+      again.push_back(session);
+  }
+  touched_ = std::move(again);
+  return broken;
+}
+
+bool Delivery::hasBacklog() const { return !touched_.empty(); }
+
+}  // namespace rueda::complete

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/engine/engine.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/engine/watch.h"
+#include "daemon/fuse/planner.h"
+
+namespace rueda::engine {
+
+using flow::Decision;
+using flow::FusedOp;
+using flow::Outcome;
+using flow::Request;
+using shm::Code;
+using shm::OpKind;
+using shm::Status;
+using submit::Session;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+namespace {
+
+constexpr size_t kMailboxCapacity = 1 << 20;  // More than all clients' operations in flight.
+constexpr int kMaxItemsPerTurn = 64;          // Of one client, so that a flood cannot starve others.
+constexpr milliseconds kTick{100};
+
+}  // namespace
+
+Engine::Engine(const EngineOptions& options, shm::Fd listener, execute::WorkerPool& pool)
+    : options_(options),
+      pool_(pool),
+      plane_(pool),
+      mailbox_(kMailboxCapacity),
+      quota_(options.quota),
+      jobs_(quota_, [this](flow::SessionId id, const shm::Notice& notice) { lobby_.notify(id, notice); }),
+      lobby_(loop_, jobs_, quota_, options.lobby, std::move(listener)),
+      startedAt_(steady_clock::now()),
+      now_(startedAt_) {
+  RUEDA_CHECK(loop_.watch(mailbox_.fd(), {kMailbox, 0}).isOk());
+  if (options_.lifelineFd >= 0 && loop_.watch(options_.lifelineFd, {kLifeline, 0}).isOk())
+    lifelineClosed_ = false;
+}
+
+Engine::~Engine() = default;
+
+void Engine::run() {
+  thread_ = std::this_thread::get_id();
+  while (!ended_) turn();
+}
+
+void Engine::turn() {
+  const auto ready = loop_.wait(sleepLimit());
+  now_ = steady_clock::now();
+  for (const base::Ready& one : ready) handleReady(one);
+  for (auto& command : mailbox_.takeAll()) command();
+  drainSubmissions();
+  handleLobbyEvents();
+  if (now_ >= nextTick_) handleTick();
+  std::sort(touched_.begin(), touched_.end());
+  touched_.erase(std::unique(touched_.begin(), touched_.end()), touched_.end());
+  for (const flow::JobSerial serial : std::exchange(touched_, {})) {
+    Job* job = jobs_.find(serial);
+    if (job == nullptr) continue;
+    negotiateAndDispatch(job);
+    untangle(job);
+    reportDeadlock(job);
+    jobs_.removeIfEmpty(serial);
+  }
+  deliverAll();
+  ended_ = ended_ || shouldEnd();
+}
+
+// Announces sleep to the clients that are being polled, then looks once more: pairs with the
+// client's publish-then-read in RingProducer::publish. Returns how long epoll may wait.
+std::optional<milliseconds> Engine::sleepLimit() {
+  std::vector<flow::SessionId> stillHot;
+  for (const flow::SessionId id : hot_) {
+    Session* session = lobby_.find(id);
+    if (session == nullptr) continue;
+    session->control()->daemonAsleep.store(1, std::memory_order_seq_cst);
+    if (session->submissions().available() != 0) stillHot.push_back(id);
+  }
+  hot_ = std::move(stillHot);
+  if (!hot_.empty() || !touched_.empty() || lobby_.hasEvents()) return milliseconds(0);
+  const bool idle = std::all_of(jobs_.all().begin(), jobs_.all().end(), [](const auto& entry) {
+    const Job& job = *entry.second;
+    return job.state != Job::State::kForming && job.table.empty() && job.directWaits.empty();
+  });
+  const bool mayEndAlone = options_.endWithLastClient && !hadClient_;
+  if (idle && !stopBy_ && !lobby_.needsTick() && !mayEndAlone) return std::nullopt;
+  const auto left = std::chrono::duration_cast<milliseconds>(nextTick_ - steady_clock::now());
+  return std::clamp(left + milliseconds(1), milliseconds(1), kTick);
+}
+
+void Engine::handleReady(const base::Ready& ready) {
+  switch (ready.tag.kind) {
+    case kDoorbell: {
+      Session* session = lobby_.find(ready.tag.id);
+      if (session == nullptr) return;
+      uint64_t rings = 0;
+      [[maybe_unused]] const ssize_t got = ::read(session->doorbell(), &rings, sizeof rings);
+      session->control()->daemonAsleep.store(0, std::memory_order_relaxed);
+      if (std::find(hot_.begin(), hot_.end(), ready.tag.id) == hot_.end()) hot_.push_back(ready.tag.id);
+      return;
+    }
+    case kLifeline:
+      loop_.forget(options_.lifelineFd);
+      lifelineClosed_ = true;
+      return;
+    case kMailbox: return;  // Taken in every turn.
+    default: lobby_.onReady(ready, now_);
+  }
+}
+
+void Engine::drainSubmissions() {
+  const std::vector<flow::SessionId> hot = hot_;
+  for (const flow::SessionId id : hot)
+    if (Session* session = lobby_.find(id)) drainSession(session);
+}
+
+void Engine::drainSession(Session* session) {
+  const flow::SessionId id = session->id();
+  Job* job = jobs_.find(session->job);
+  const int rank = session->greeting.rank;
+  const submit::SegmentLookup lookup = [job, rank](uint32_t segment) {
+    const auto it = job->segments.find(segment);
+    const bool isOwn = it != job->segments.end() && it->second->rank == rank;
+    return isOwn ? std::shared_ptr<const flow::Segment>(it->second) : nullptr;
+  };
+  for (int i = 0; i < kMaxItemsPerTurn; ++i) {
+    const int64_t available = session->submissions().available();
+    if (available == 0) return;
+    if (available < 0)
+      return lobby_.expel(id, Status(Code::kProtocolError, "impossible index in the submission ring"));
+    uint32_t slots = 0;
+    auto item = submit::parseSubmission(session->submissions(), available, lookup, &slots);
+    if (!item.isOk()) return lobby_.expel(id, item.status());
+    session->submissions().consume(slots);
+    acceptItem(session, job, std::move(item).value());
+    touched_.push_back(session->job);
+    if (lobby_.find(id) == nullptr) return;
+  }
+}
+
+void Engine::acceptItem(Session* session, Job* job, submit::Item item) {
+  if (auto* request = std::get_if<Request>(&item)) return acceptRequest(session, job, std::move(*request));
+  if (auto* note = std::get_if<submit::WaitNote>(&item)) return acceptNote(session, job, *note);
+  if (auto* release = std::get_if<submit::Release>(&item))
+    return acceptRelease(job, session->greeting.rank, release->requestId);
+  if (auto* fetch = std::get_if<submit::Fetch>(&item)) return acceptFetch(session, job, std::move(*fetch));
+  const auto& invalid = std::get<submit::Invalid>(item);
+  ++session->inFlight;
+  Outcome outcome;
+  outcome.session = session->id();
+  outcome.requestId = invalid.requestId;
+  outcome.status = invalid.status;
+  deliver(std::move(outcome));
+}
+
+void Engine::acceptRequest(Session* session, Job* job, Request request) {
+  request.session = session->id();
+  request.rank = session->greeting.rank;
+  request.arrived = now_;
+  ++session->submitted;
+  if (++session->inFlight > shm::kMaxInFlight)
+    return lobby_.expel(session->id(), Status(Code::kResourceExhausted,
+                                              "more than " + std::to_string(shm::kMaxInFlight) +
+                                                  " operations in flight"));
+  if (job->state == Job::State::kForming)
+    return lobby_.expel(session->id(), Status(Code::kProtocolError, "submission before the job is complete"));
+  const std::string operation =
+      request.blocking ? describeOperation(request.spec.kind, request.name) : std::string();
+  Outcome outcome;
+  outcome.session = request.session;
+  outcome.requestId = request.requestId;
+  outcome.status = job->state == Job::State::kRunning ? job->table.add(&request) : job->failure;
+  if (!outcome.status.isOk()) return deliver(std::move(outcome));
+  if (!operation.empty())
+    job->requestWaits[static_cast<size_t>(session->greeting.rank)][outcome.requestId] = operation;
+}
+
+void Engine::acceptNote(Session* session, Job* job, const submit::WaitNote& note) {
+  const int rank = session->greeting.rank;
+  auto& requests = job->requestWaits[static_cast<size_t>(rank)];
+  constexpr size_t kMaxSleepers = 4096;  // Threads of one client that sleep at once.
+  switch (note.kind) {
+    case submit::WaitNote::Kind::kDirect:
+      if (job->directWaits.size() < kMaxSleepers && job->state == Job::State::kRunning)
+        job->directWaits.push_back({rank, note.requestId, note.directIndex, note.name, note.spec, now_});
+      break;
+    case submit::WaitNote::Kind::kRequest:
+      for (const auto& [name, entry] : job->table.entries()) {
+        const auto& mine = entry.byRank[static_cast<size_t>(rank)];
+        if (mine && mine->requestId == note.requestId && requests.size() < kMaxSleepers)
+          requests[note.requestId] = describeOperation(mine->spec.kind, name);
+      }
+      break;
+    case submit::WaitNote::Kind::kEnd:
+      requests.erase(note.requestId);
+      job->directWaits.erase(std::remove_if(job->directWaits.begin(), job->directWaits.end(),
+                                            [&](const DirectWait& wait) {
+                                              return wait.rank == rank && wait.noteId == note.requestId;
+                                            }),
+                             job->directWaits.end());
+      break;
+  }
+}
+
+void Engine::negotiateAndDispatch(Job* job) {
+  std::vector<Decision> runnable;
+  for (Decision& decision : job->table.takeReady()) {
+    const OpKind kind = decision.spec().kind;
+    if (!decision.error.isOk() || kind == OpKind::kBarrier)
+      endDecision(job, decision, decision.error);
+    else if (kind == OpKind::kAllgather)
+      finishGather(job, std::move(decision));
+    else
+      runnable.push_back(std::move(decision));
+  }
+  for (FusedOp& op : fuse::plan(std::move(runnable), options_.fusionBytes)) dispatch(job, std::move(op));
+}
+
+void Engine::dispatch(Job* job, FusedOp op) {
+  ++job->running;
+  auto shared = std::make_shared<const FusedOp>(std::move(op));
+  plane_.run(shared, [this, shared] { post([this, shared] { onExecuted(shared); }); });
+}
+
+void Engine::onExecuted(const std::shared_ptr<const FusedOp>& op) {
+  Job* job = jobs_.find(op->job);  // Kept while `running` counts this operation.
+  --job->running;
+  job->bytesReduced += op->bytes;
+  for (const Decision& decision : op->decisions) endDecision(job, decision, Status::ok());
+  touched_.push_back(op->job);
+}
+
+void Engine::endDecision(Job* job, const Decision& decision, const Status& status) {
+  // All came from the direct path, at whatever index: there they go on together.
+  std::optional<uint32_t> directIndex;
+  const bool allFallback = std::all_of(decision.requests.begin(), decision.requests.end(),
+                                       [](const Request& r) { return r.fallback; });
+  if (allFallback) {
+    directIndex = decision.requests.front().directIndex;
+    for (const Request& request : decision.requests)
+      if (shm::indexAhead(request.directIndex, *directIndex) > 0) directIndex = request.directIndex;
+    *directIndex += 1;
+  }
+  status.isOk() ? ++job->opsCompleted : ++job->opsFailed;
+  for (const Request& request : decision.requests) {
+    job->requestWaits[static_cast<size_t>(request.rank)].erase(request.requestId);
+    Outcome outcome;
+    outcome.session = request.session;
+    outcome.requestId = request.requestId;
+    outcome.status = status;
+    outcome.directIndex = directIndex;
+    deliver(std::move(outcome));
+  }
+}
+
+void Engine::deliver(Outcome outcome) {
+  if (Session* session = lobby_.find(outcome.session); session != nullptr && !outcome.released) {
+    if (session->inFlight > 0) --session->inFlight;
+    ++session->completed;
+  }
+  delivery_.deliver(outcome);
+}
+
+void Engine::deliverAll() {
+  for (const flow::SessionId id : delivery_.flush())
+    lobby_.expel(id, Status(Code::kProtocolError, "impossible index in the completion ring"));
+}
+
+void Engine::post(std::function<void()> command) {
+  if (std::this_thread::get_id() == thread_.load()) return command();
+  RUEDA_CHECK(mailbox_.post(std::move(command)));
+}
+
+}  // namespace rueda::engine

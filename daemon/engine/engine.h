@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The cycle: drain submissions, negotiate, fuse, dispatch, deliver. One thread (the one in run())
+// owns all sessions, jobs and rings; others post commands. The only place that knows two steps.
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "daemon/base/mailbox.h"
+#include "daemon/complete/delivery.h"
+#include "daemon/engine/lobby.h"
+#include "daemon/execute/cpu/shm_plane.h"
+#include "daemon/flow/engine_port.h"
+#include "daemon/submit/intake.h"
+
+namespace rueda::engine {
+
+struct EngineOptions {
+  LobbyOptions lobby;
+  submit::QuotaLimits quota;
+  uint64_t fusionBytes = 128u << 20;
+  std::chrono::milliseconds stallWarn{1000};
+  std::chrono::seconds stallShutdown{0};  // 0: never.
+  bool endWithLastClient = false;
+  int lifelineFd = -1;  // With endWithLastClient: not before this pipe has closed.
+  std::string socket;   // For the status only.
+};
+
+class Engine : public flow::EnginePort {
+ public:
+  // `pool` outlives the engine; its work may call back until the pool is destroyed.
+  Engine(const EngineOptions& options, shm::Fd listener, execute::WorkerPool& pool);
+  ~Engine() override;
+
+  // Runs the cycle until it is stopped or, if so configured, the last client has gone.
+  void run();
+
+  // Any thread. New clients are refused; the cycle ends when no job is left or `drain` is over. A
+  // second call ends it at once.
+  void requestStop(std::chrono::seconds drain);
+  shm::Result<flow::StateView> snapshot(std::chrono::milliseconds timeout) override;
+
+ private:
+  void turn();
+  std::optional<std::chrono::milliseconds> sleepLimit();
+  void handleReady(const base::Ready& ready);
+  void handleLobbyEvents();
+  void handleTick();
+  void loseRank(Job* job, const Lobby::Event& event, std::vector<flow::Outcome>* outcomes);
+  void shareSegment(Job* job, const std::shared_ptr<flow::Segment>& segment);
+  bool shouldEnd() const;
+  void endAllJobs(const std::string& why);
+
+  // The five steps.
+  void drainSubmissions();
+  void drainSession(submit::Session* session);
+  void acceptItem(submit::Session* session, Job* job, submit::Item item);
+  void acceptRequest(submit::Session* session, Job* job, flow::Request request);
+  void acceptNote(submit::Session* session, Job* job, const submit::WaitNote& note);
+  void acceptRelease(Job* job, int rank, uint64_t requestId);
+  void acceptFetch(submit::Session* session, Job* job, submit::Fetch fetch);
+  void negotiateAndDispatch(Job* job);
+  void finishGather(Job* job, flow::Decision decision);
+  void dispatch(Job* job, flow::FusedOp op);
+  void onExecuted(const std::shared_ptr<const flow::FusedOp>& op);
+  void endDecision(Job* job, const flow::Decision& decision, const shm::Status& status);
+  void deliver(flow::Outcome outcome);
+  void deliverAll();
+
+  // Runs `command` on the engine thread: at once when called there, else in its next turn.
+  void post(std::function<void()> command);
+  flow::StateView view(flow::TimePoint now) const;
+  flow::JobView viewOf(const Job& job, flow::TimePoint now) const;
+
+  const EngineOptions options_;
+  execute::WorkerPool& pool_;
+  execute::ShmPlane plane_;
+  base::EventLoop loop_;
+  base::Mailbox<std::function<void()>> mailbox_;
+  submit::Quota quota_;
+  Jobs jobs_;
+  Lobby lobby_;
+  complete::Delivery delivery_;
+  std::vector<flow::SessionId> hot_;      // Sessions whose rings are looked at in every turn.
+  std::vector<flow::JobSerial> touched_;  // Jobs with news in this turn.
+  std::atomic<std::thread::id> thread_{};  // Of run(); set once.
+  const flow::TimePoint startedAt_;
+  flow::TimePoint now_;
+  flow::TimePoint nextTick_;
+  std::optional<flow::TimePoint> stopBy_;
+  bool lifelineClosed_ = true;
+  bool hadClient_ = false;
+  bool ended_ = false;
+  uint64_t ranksLost_ = 0;
+};
+
+}  // namespace rueda::engine

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Allgather: the engine agrees on who gives how many rows and tells every rank where they lie. Ranks
+// copy the rows themselves, or, where memory is isolated, ask for a copy (fetch). The inputs are
+// blocks of the clients' arenas, given back when all ranks have released the gather.
+#include <utility>
+
+#include "daemon/engine/engine.h"
+
+namespace rueda::engine {
+
+using flow::Decision;
+using flow::FusedOp;
+using flow::Outcome;
+using shm::Code;
+using shm::Status;
+
+void Engine::finishGather(Job* job, Decision decision) {
+  std::vector<shm::RowBlock> rows;
+  auto gather = std::make_shared<Gather>();
+  for (const flow::Request& request : decision.requests) {
+    const uint32_t segment = request.input.segment ? request.input.segment->id : 0;
+    rows.push_back({segment, 0, request.input.offset, request.spec.shape.front()});
+    gather->holders.insert(request.rank);
+  }
+  ++job->opsCompleted;
+  for (const flow::Request& request : decision.requests) {
+    job->bytesReduced += request.spec.bytes();
+    job->requestWaits[static_cast<size_t>(request.rank)].erase(request.requestId);
+    job->gathers[gatherKey(request.rank, request.requestId)] = gather;
+    Outcome outcome;
+    outcome.session = request.session;
+    outcome.requestId = request.requestId;
+    outcome.rows = rows;
+    deliver(std::move(outcome));
+  }
+  gather->requests = std::move(decision.requests);
+}
+
+void Engine::acceptRelease(Job* job, int rank, uint64_t requestId) {
+  const auto it = job->gathers.find(gatherKey(rank, requestId));
+  if (it == job->gathers.end()) return;  // The job failed meanwhile.
+  const std::shared_ptr<Gather> gather = it->second;
+  job->gathers.erase(it);
+  gather->holders.erase(rank);
+  if (!gather->holders.empty()) return;
+  for (const flow::Request& request : gather->requests) {
+    Outcome outcome;
+    outcome.session = request.session;
+    outcome.requestId = request.requestId;
+    outcome.released = true;
+    deliver(std::move(outcome));
+  }
+}
+
+void Engine::acceptFetch(submit::Session* session, Job* job, submit::Fetch fetch) {
+  ++session->inFlight;
+  Outcome outcome;
+  outcome.session = session->id();
+  outcome.requestId = fetch.requestId;
+  const auto it = job->gathers.find(gatherKey(session->greeting.rank, fetch.gatherId));
+  if (it == job->gathers.end()) {
+    outcome.status = job->state == Job::State::kRunning
+                         ? Status(Code::kInvalidArgument, "no gather " + std::to_string(fetch.gatherId))
+                         : job->failure;
+    return deliver(std::move(outcome));
+  }
+  auto op = std::make_shared<FusedOp>();
+  op->job = job->serial;
+  op->kind = shm::OpKind::kBroadcast;  // Each slice is a copy from one place to another.
+  op->reduce.dtype = shm::DType::kUint8;
+  char* to = fetch.output.data();
+  for (const flow::Request& request : it->second->requests) {
+    const uint64_t bytes = request.spec.bytes();
+    if (bytes > fetch.room - op->bytes)
+      return lobby_.expel(session->id(), Status(Code::kProtocolError, "gathered rows leave the segment"));
+    if (bytes > 0) op->slices.push_back({{request.input.data()}, {to + op->bytes}, bytes});
+    op->bytes += bytes;
+  }
+  ++job->running;
+  const auto done = [this, serial = job->serial, outcome, gather = it->second, output = fetch.output] {
+    --jobs_.find(serial)->running;
+    touched_.push_back(serial);
+    deliver(outcome);
+  };
+  plane_.run(op, [this, done, op] { post(done); });
+}
+
+}  // namespace rueda::engine

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/engine/job.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/base/log.h"
+
+namespace rueda::engine {
+
+Job::Job(flow::JobSerial jobSerial, uid_t owner, std::string jobId, int jobSize, bool isIsolated,
+         membership::BoardKeeper jobBoard)
+    : serial(jobSerial),
+      uid(owner),
+      id(std::move(jobId)),
+      size(jobSize),
+      isolated(isIsolated),
+      members(static_cast<size_t>(jobSize)),
+      board(std::move(jobBoard)),
+      table(jobSerial, jobSize),
+      requestWaits(static_cast<size_t>(jobSize)) {}
+
+std::vector<int> Job::ranksIn(Member::State wanted) const {
+  std::vector<int> ranks;
+  for (size_t r = 0; r < members.size(); ++r)
+    if (members[r].state == wanted) ranks.push_back(static_cast<int>(r));
+  return ranks;
+}
+
+bool Job::hasSessions() const {
+  return std::any_of(members.begin(), members.end(),
+                     [](const Member& m) { return m.state == Member::State::kRunning; });
+}
+
+std::string Job::describe(int rank) const {
+  const Member& member = members[static_cast<size_t>(rank)];
+  return "rank " + std::to_string(rank) + " (pid " + std::to_string(member.pid) + " on host " +
+         base::printable(member.host) + ")";
+}
+
+std::vector<std::set<std::string>> Job::sleepers() const {
+  std::vector<std::set<std::string>> waiting(members.size());
+  for (size_t r = 0; r < members.size(); ++r)
+    for (const auto& [request, operation] : requestWaits[r]) waiting[r].insert(operation);
+  for (const DirectWait& wait : directWaits)
+    waiting[static_cast<size_t>(wait.rank)].insert(describeOperation(wait.spec.kind, wait.name));
+  return waiting;
+}
+
+std::string describeOperation(shm::OpKind kind, const std::string& name) {
+  return std::string(shm::opKindName(kind)) + " '" + base::printable(name) + "'";
+}
+
+}  // namespace rueda::engine

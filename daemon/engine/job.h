@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// One job: its ranks on this host and everything that belongs to it alone. No state is shared between
+// jobs. Engine thread.
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "daemon/flow/outcome.h"
+#include "daemon/membership/board_keeper.h"
+#include "daemon/negotiate/tensor_table.h"
+
+namespace rueda::engine {
+
+struct Member {
+  enum class State { kAbsent, kRunning, kLeft, kLost };
+  State state = State::kAbsent;
+  flow::SessionId session = 0;
+  pid_t pid = 0;
+  std::string host;
+  uint64_t arenaBytes = 0;
+  uint64_t submitted = 0;
+  uint64_t completed = 0;
+};
+
+// A client thread that sleeps in a direct operation.
+struct DirectWait {
+  int rank = 0;
+  uint64_t noteId = 0;
+  uint32_t index = 0;
+  std::string name;
+  flow::TensorSpec spec;
+  flow::TimePoint since;
+};
+
+// An allgather whose rows the ranks are copying.
+struct Gather {
+  std::vector<flow::Request> requests;  // By rank; keep the memory alive.
+  std::set<int> holders;                // Ranks that have not released it.
+};
+
+struct Job {
+  enum class State { kForming, kRunning, kFailed, kEnded };
+
+  Job(flow::JobSerial serial, uid_t uid, std::string id, int size, bool isolated,
+      membership::BoardKeeper board);
+
+  std::vector<int> ranksIn(Member::State state) const;
+  bool hasSessions() const;
+  // "rank 1 (pid 123 on host a)".
+  std::string describe(int rank) const;
+  // Every thread of every rank that is known to sleep, for the deadlock finder.
+  std::vector<std::set<std::string>> sleepers() const;
+
+  const flow::JobSerial serial;
+  const uid_t uid;
+  const std::string id;
+  const int size;
+  const bool isolated;
+
+  State state = State::kForming;
+  shm::Status failure;  // Why it is kFailed or kEnded: what operations get from now on.
+  std::vector<Member> members;
+  membership::BoardKeeper board;
+  std::map<uint32_t, std::shared_ptr<flow::Segment>> segments;
+  uint32_t nextSegment = 1;
+  negotiate::TensorTable table;
+  std::vector<DirectWait> directWaits;
+  std::vector<std::map<uint64_t, std::string>> requestWaits;  // By rank: request → operation.
+  std::map<uint64_t, std::shared_ptr<Gather>> gathers;  // By gatherKey: one for each rank.
+  flow::TimePoint formingNoticeAt;
+  std::string reportedDeadlock;
+  std::map<std::string, flow::TimePoint> nextStallLine;  // By operation.
+  uint64_t opsCompleted = 0;
+  uint64_t opsFailed = 0;
+  uint64_t bytesReduced = 0;
+  uint32_t running = 0;  // Operations on the data plane.
+};
+
+// "allreduce 'x'", printable.
+std::string describeOperation(shm::OpKind kind, const std::string& name);
+inline uint64_t gatherKey(int rank, uint64_t requestId) { return uint64_t(rank) << 56 | requestId; }
+
+}  // namespace rueda::engine

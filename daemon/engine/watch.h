@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Looks after operations that do not come together: sends direct waiters to the ring when their
+// peers are there, reports deadlocks at once and stalls after a while. Engine thread.
+
+#include <chrono>
+#include <vector>
+
+#include "daemon/engine/job.h"
+#include "daemon/flow/state_view.h"
+
+namespace rueda::engine {
+
+// Direct waiters whose peers submitted through the ring, or wait at another index, can only meet
+// them in the ring: withdraws those direct operations. Call after every batch of submissions.
+void untangle(Job* job);
+
+// One log line when every rank of the job sleeps and no operation can complete.
+void reportDeadlock(Job* job);
+
+// What waits in the job, as operators see it: oldest first.
+std::vector<flow::PendingView> pendingOf(const Job& job, flow::TimePoint now);
+
+// One log line for each operation that has waited longer than `warnAfter`, then at doubling
+// distances; at most 10 a call.
+void reportStalls(Job* job, flow::TimePoint now, std::chrono::milliseconds warnAfter);
+
+// "allreduce 'x': ranks [1] missing (rank 1: pid 12 on host a, stopped) for 1.2 s; ranks [0] wait".
+std::string describePending(const Job& job, const flow::PendingView& pending);
+
+}  // namespace rueda::engine

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/execute/cpu/shm_plane.h"
+
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "shm/layout.h"
+
+namespace rueda::execute {
+namespace {
+
+using flow::FusedOp;
+using flow::Slice;
+
+constexpr uint64_t kInlineTraffic = 256 << 10;  // Bytes of all ranks: about 10 us of summing.
+constexpr uint64_t kLargePiece = 256 << 10;
+constexpr uint64_t kSmallPiece = 64 << 10;
+constexpr uint64_t kFewRuns = 8;
+
+void runPiece(const FusedOp& op, const Piece& piece) {
+  const Slice& slice = op.slices[piece.slice];
+  const size_t elementBytes = shm::dtypeSize(op.reduce.dtype);
+  const uint64_t offset = piece.begin * elementBytes;
+  const uint64_t bytes = piece.count * elementBytes;
+  if (op.kind == shm::OpKind::kBroadcast) {
+    const char* source = static_cast<const char*>(slice.inputs.front()) + offset;
+    for (void* output : slice.outputs)
+      if (char* to = static_cast<char*>(output) + offset; to != source) std::memcpy(to, source, bytes);
+    return;
+  }
+  const void* inputs[shm::kMaxRanks];
+  void* outputs[shm::kMaxRanks];
+  for (size_t r = 0; r < slice.inputs.size(); ++r) {
+    inputs[r] = static_cast<const char*>(slice.inputs[r]) + offset;
+    outputs[r] = static_cast<char*>(slice.outputs[r]) + offset;
+  }
+  shm::reduce(op.reduce, inputs, static_cast<int>(slice.inputs.size()), outputs,
+              static_cast<int>(slice.outputs.size()), piece.count);
+}
+
+}  // namespace
+
+std::vector<std::vector<Piece>> cutIntoRuns(const FusedOp& op) {
+  const uint64_t limit = op.bytes < kFewRuns * kLargePiece ? kSmallPiece : kLargePiece;
+  const uint64_t perRun = limit / shm::dtypeSize(op.reduce.dtype);
+  std::vector<std::vector<Piece>> runs;
+  uint64_t room = 0;
+  for (uint32_t s = 0; s < op.slices.size(); ++s) {
+    for (uint64_t at = 0; at < op.slices[s].count;) {
+      if (room == 0) {
+        runs.emplace_back();
+        room = perRun;
+      }
+      const uint64_t count = std::min(room, op.slices[s].count - at);
+      runs.back().push_back({s, at, count});
+      at += count;
+      room -= count;
+    }
+  }
+  return runs;
+}
+
+void ShmPlane::run(std::shared_ptr<const FusedOp> op, std::function<void()> done) {
+  auto runs = cutIntoRuns(*op);
+  const uint64_t ranks = op->slices.empty() ? 0 : op->slices.front().outputs.size();
+  if (op->bytes * ranks <= kInlineTraffic) {
+    for (const auto& pieces : runs)
+      for (const Piece& piece : pieces) runPiece(*op, piece);
+    done();
+    return;
+  }
+  WorkerPool::Work work;
+  work.job = op->job;
+  work.pieces = runs.size();
+  work.done = std::move(done);
+  work.runPiece = [op = std::move(op), runs = std::move(runs)](size_t index) {
+    for (const Piece& piece : runs[index]) runPiece(*op, piece);
+  };
+  pool_.submit(std::move(work));
+}
+
+}  // namespace rueda::execute

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// How one request ended. Every accepted request ends in exactly one of these.
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "daemon/flow/request.h"
+#include "shm/layout.h"
+#include "shm/status.h"
+
+namespace rueda::flow {
+
+struct Outcome {
+  SessionId session = 0;
+  uint64_t requestId = 0;
+  shm::Status status;
+  std::vector<shm::RowBlock> rows;      // Allgather: where each rank's rows lie.
+  std::optional<uint32_t> directIndex;  // Where the rank's direct path goes on.
+  bool released = false;                // Not an end: all ranks have copied gather `requestId`.
+};
+
+}  // namespace rueda::flow

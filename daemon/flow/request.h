@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// A validated wish of one rank: private copies of numbers that were checked at the border, and
+// memory that is known to lie inside the rank's own segments. Values; made and used on the engine.
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/flow/segment.h"
+#include "shm/dtype.h"
+
+namespace rueda::flow {
+
+using SessionId = uint64_t;  // Never reused while the daemon lives.
+using JobSerial = uint64_t;  // One generation of one job; never reused.
+using TimePoint = std::chrono::steady_clock::time_point;
+
+struct TensorSpec {
+  shm::OpKind kind = shm::OpKind::kAllreduce;
+  shm::DType dtype = shm::DType::kFloat32;
+  shm::ReduceOp op = shm::ReduceOp::kSum;
+  std::vector<int64_t> shape;
+  uint64_t count = 0;      // Product of shape.
+  double prescale = 1.0;
+  double postscale = 1.0;
+  int root = 0;
+
+  uint64_t bytes() const { return count * shm::dtypeSize(dtype); }
+};
+
+// A tensor's memory: kept alive by `segment`, nullptr for tensors without bytes.
+struct TensorMemory {
+  std::shared_ptr<const Segment> segment;
+  uint64_t offset = 0;
+
+  char* data() const { return segment ? segment->mapping.data() + offset : nullptr; }
+};
+
+struct Request {
+  SessionId session = 0;
+  int rank = 0;
+  uint64_t requestId = 0;
+  std::string name;
+  TensorSpec spec;
+  TensorMemory input;
+  TensorMemory output;
+  bool fallback = false;     // Was tried on the direct path at `directIndex` first.
+  bool blocking = false;     // The submitting thread waits for it.
+  uint32_t directIndex = 0;
+  uint64_t group = 0;        // Nonzero: of a group, whose `groupSize` operations run together.
+  uint32_t groupSize = 1;
+  TimePoint arrived;
+};
+
+// "[3, 4]"; "[]" for a scalar.
+std::string shapeText(const std::vector<int64_t>& shape);
+
+}  // namespace rueda::flow

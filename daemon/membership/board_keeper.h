@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The daemon's hold on a job's board: it makes it, ends all direct operations when the job ends, and
+// sends waiters to the ring when their peers have gone there. Nothing read here is relied on for
+// more than what is told to that job. Engine thread.
+
+#include <cstdint>
+
+#include "shm/board.h"
+#include "shm/fd.h"
+#include "shm/mapping.h"
+#include "shm/status.h"
+
+namespace rueda::membership {
+
+class BoardKeeper {
+ public:
+  static shm::Result<BoardKeeper> create();
+
+  int fd() const { return memfd_.get(); }
+  // Ends every direct operation, now and later.
+  void abort();
+  // True if `rank` has posted direct operation `index` or a later one.
+  bool hasPosted(int rank, uint32_t index) const;
+  // Withdraws direct operation `index` by marking a rank that has not posted it, and wakes the
+  // waiters: all ranks then take the operation to the ring. False if all `size` ranks have posted it:
+  // it runs.
+  bool withdraw(uint32_t index, int size);
+
+ private:
+  shm::Board* board() const { return reinterpret_cast<shm::Board*>(mapping_.data()); }
+
+  shm::Fd memfd_;
+  shm::Mapping mapping_;
+};
+
+}  // namespace rueda::membership

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/negotiate/tensor_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/base/log.h"
+#include "daemon/negotiate/compatibility.h"
+
+namespace rueda::negotiate {
+
+using flow::Decision;
+using flow::Request;
+using shm::Code;
+using shm::Status;
+
+const Request& TensorTable::Entry::first() const {
+  const auto it = std::find_if(byRank.begin(), byRank.end(), [](const auto& r) { return r.has_value(); });
+  RUEDA_CHECK(it != byRank.end());
+  return **it;
+}
+
+Status TensorTable::add(Request* request) {
+  Entry& entry = entries_[request->name];
+  if (entry.byRank.empty()) {
+    entry.byRank.resize(static_cast<size_t>(size_));
+    entry.since = request->arrived;
+    if (request->group != 0) entry.group = request->group | uint64_t(request->rank) << 40;
+    entry.groupSize = request->groupSize;
+  }
+  std::optional<Request>& place = entry.byRank[static_cast<size_t>(request->rank)];
+  if (place)
+    return {Code::kAlreadyExists, std::string(shm::opKindName(place->spec.kind)) + " '" +
+                                      base::printable(request->name) +
+                                      "' of this rank is still pending; a name may be used again when "
+                                      "its operation has ended"};
+  const std::string name = request->name;
+  place = std::move(*request);
+  if (++entry.present == size_) complete(name);
+  return Status::ok();
+}
+
+void TensorTable::complete(const std::string& name) {
+  auto node = entries_.extract(name);
+  Entry& entry = node.mapped();
+  Decision decision;
+  decision.job = job_;
+  decision.group = entry.group;
+  for (auto& request : entry.byRank) decision.requests.push_back(std::move(*request));
+  decision.error = checkCompatible(decision.requests);
+  if (entry.group == 0) {
+    ready_.push_back(std::move(decision));
+    return;
+  }
+  const auto [it, isNew] = groups_.try_emplace(entry.group);
+  if (isNew) it->second.missing = entry.groupSize;
+  it->second.decisions.push_back(std::move(decision));
+  if (--it->second.missing > 0) return;
+  std::move(it->second.decisions.begin(), it->second.decisions.end(), std::back_inserter(ready_));
+  groups_.erase(it);
+}
+
+std::vector<Decision> TensorTable::takeReady() { return std::exchange(ready_, {}); }
+
+std::vector<Request> TensorTable::takeAll() {
+  std::vector<Request> all;
+  const auto take = [&all](Decision& decision) {
+    std::move(decision.requests.begin(), decision.requests.end(), std::back_inserter(all));
+  };
+  std::for_each(ready_.begin(), ready_.end(), take);
+  for (auto& [id, group] : groups_) std::for_each(group.decisions.begin(), group.decisions.end(), take);
+  for (auto& [name, entry] : entries_)
+    for (auto& request : entry.byRank)
+      if (request) all.push_back(std::move(*request));
+  ready_.clear();
+  groups_.clear();
+  entries_.clear();
+  return all;
+}
+
+std::vector<Request> TensorTable::takeOlderThan(flow::TimePoint before) {
+  std::vector<Request> taken;
+  for (auto it = entries_.begin(); it != entries_.end();) {
+    if (it->second.since >= before) {
+      ++it;
+      continue;
+    }
+    for (auto& request : it->second.byRank)
+      if (request) taken.push_back(std::move(*request));
+    it = entries_.erase(it);
+  }
+  return taken;
+}
+
+}  // namespace rueda::negotiate

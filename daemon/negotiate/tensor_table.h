@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Requests of one job that wait for the other ranks, by name. Readiness is counted here: a name that
+// all ranks have submitted becomes a Decision. Pure: no clock, no I/O. Engine thread.
+
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/flow/decision.h"
+
+namespace rueda::negotiate {
+
+class TensorTable {
+ public:
+  TensorTable(flow::JobSerial job, int size) : job_(job), size_(size) {}
+
+  // kAlreadyExists if this rank has a request of that name waiting; then *request is untouched.
+  shm::Status add(flow::Request* request);
+
+  // Names complete on all ranks since the last call, in the order in which they became so; groups
+  // come whole, when their last name is complete.
+  std::vector<flow::Decision> takeReady();
+
+  // Everything that waits, for failing it. The table is empty afterwards.
+  std::vector<flow::Request> takeAll();
+  // The waiting requests of entries older than `before`, removed: for a stall limit.
+  std::vector<flow::Request> takeOlderThan(flow::TimePoint before);
+
+  struct Entry {
+    std::vector<std::optional<flow::Request>> byRank;
+    int present = 0;
+    flow::TimePoint since;
+    uint64_t group = 0;
+    uint32_t groupSize = 1;
+
+    const flow::Request& first() const;
+  };
+  const std::unordered_map<std::string, Entry>& entries() const { return entries_; }
+  bool empty() const { return entries_.empty() && groups_.empty(); }
+
+ private:
+  void complete(const std::string& name);
+
+  struct Group {
+    uint32_t missing = 0;
+    std::vector<flow::Decision> decisions;
+  };
+
+  const flow::JobSerial job_;
+  const int size_;
+  std::unordered_map<std::string, Entry> entries_;
+  std::map<uint64_t, Group> groups_;  // Groups of which some names are complete.
+  std::vector<flow::Decision> ready_;
+};
+
+}  // namespace rueda::negotiate

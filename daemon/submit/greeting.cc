@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/submit/greeting.h"
+
+#include <algorithm>
+
+namespace rueda::submit {
+
+using shm::Code;
+using shm::Status;
+
+namespace {
+
+constexpr uint32_t kMinStartTimeoutMs = 100;
+constexpr uint32_t kMaxStartTimeoutMs = 24u * 3600 * 1000;
+
+Status checkTopology(const Greeting& g) {
+  const std::string got = "rank " + std::to_string(g.rank) + " of " + std::to_string(g.size) +
+                          ", local rank " + std::to_string(g.localRank) + " of " +
+                          std::to_string(g.localSize);
+  if (g.size < 1 || g.rank < 0 || g.rank >= g.size || g.localSize < 1 || g.localRank < 0 ||
+      g.localRank >= g.localSize)
+    return {Code::kInvalidArgument, "impossible place in the job: " + got};
+  if (g.size > static_cast<int>(shm::kMaxRanks))
+    return {Code::kInvalidArgument,
+            got + ": at most " + std::to_string(shm::kMaxRanks) + " ranks on a host"};
+  if (g.localSize != g.size)
+    return {Code::kUnimplemented, got + ": all ranks of a job must be on this host"};
+  return Status::ok();
+}
+
+}  // namespace
+
+shm::Result<Greeting> parseGreeting(const shm::Packet& packet) {
+  const auto* hello = packet.as<shm::Hello>(shm::MessageType::kHello);
+  if (hello == nullptr) return Status(Code::kProtocolError, "the first message is no hello");
+  if (!packet.fds.empty()) return Status(Code::kProtocolError, "a hello carries no descriptors");
+  if (hello->protocolMin > shm::kProtocolMax || hello->protocolMax < shm::kProtocolMin)
+    return Status(Code::kProtocolError,
+                  "client speaks protocol " + std::to_string(hello->protocolMin) + " to " +
+                      std::to_string(hello->protocolMax) + ", this daemon " +
+                      std::to_string(shm::kProtocolMin) + " to " + std::to_string(shm::kProtocolMax));
+  Greeting g;
+  g.protocol = std::min(hello->protocolMax, shm::kProtocolMax);
+  g.job = shm::fieldText(hello->job, sizeof hello->job);
+  g.hostname = shm::fieldText(hello->hostname, sizeof hello->hostname);
+  g.rank = hello->rank;
+  g.size = hello->size;
+  g.localRank = hello->localRank;
+  g.localSize = hello->localSize;
+  g.startTimeoutMs = std::clamp(hello->startTimeoutMs, kMinStartTimeoutMs, kMaxStartTimeoutMs);
+  g.isolated = hello->isolated != 0;
+  if (g.job.empty() || g.job.size() == sizeof hello->job)
+    return Status(Code::kInvalidArgument, "a job id has 1 to 127 bytes");
+  if (g.hostname.size() == sizeof hello->hostname)
+    return Status(Code::kInvalidArgument, "a host name has at most 255 bytes");
+  RUEDA_RETURN_IF_ERROR(checkTopology(g));
+  return g;
+}
+
+}  // namespace rueda::submit

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The board of a job: one segment mapped by all its ranks on this host, on which waiting ranks run
+// small and blocking collectives with each other (the direct path) while the daemon sleeps.
+//
+// Ranks of one job and uid trust each other; the daemon does not rely on a byte of it. It writes
+// `abort`, may withdraw a post of a rank that has not arrived, and reads posts to say who is missing.
+//
+// Index: each rank numbers its direct operations. Operation i uses half i & 1 of every array: a rank
+// can only post i + 2 after all ranks have left i (README.md has the argument).
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "shm/doorbell.h"
+#include "shm/layout.h"
+
+namespace rueda::shm {
+
+// (index << 32) | low. `low` is the signature in a post, a count in claims and finishes.
+constexpr uint64_t tagged(uint32_t index, uint32_t low) { return uint64_t{index} << 32 | low; }
+constexpr uint32_t tagIndex(uint64_t word) { return static_cast<uint32_t>(word >> 32); }
+constexpr uint32_t tagLow(uint64_t word) { return static_cast<uint32_t>(word); }
+// Signed distance of indices that may wrap.
+constexpr int32_t indexAhead(uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b); }
+
+constexpr uint32_t kWithdrawn = 0;   // Signature of a withdrawn post; real signatures are never 0.
+constexpr uint32_t kInlineBytes = 56;
+
+// What a rank says of its operation: either the payload itself or where it lies.
+struct DirectPayload {
+  uint64_t inOffset;
+  uint64_t outOffset;
+  uint32_t inSegment;
+  uint32_t outSegment;
+  uint32_t staged;      // 1: memory is foreign; blocks go through the rank's staging segment.
+  uint32_t reserved;
+};
+
+// One cache line: the flag and up to 56 bytes travel in one transfer. The line behind it is left
+// empty, since the adjacent-line prefetcher would make two ranks share it.
+struct alignas(128) PostLine {
+  std::atomic<uint64_t> word;  // tagged(index, signature). Set by compare-exchange only: the daemon
+                               // may have put tagged(index, kWithdrawn) there first.
+  union {
+    char data[kInlineBytes];
+    DirectPayload payload;
+  };
+};
+static_assert(sizeof(PostLine) == 128);
+static_assert(offsetof(PostLine, data) == 8);
+
+struct alignas(64) ClaimLine {
+  std::atomic<uint64_t> word;  // tagged(index, chunks claimed of this slice)
+};
+
+// Progress of a rank through the blocks of a staged operation.
+struct alignas(128) PhaseLine {
+  std::atomic<uint64_t> copiedIn;  // tagged(index, blocks ready to be summed)
+  std::atomic<uint64_t> summed;    // tagged(index, blocks of which this rank's slice is summed)
+};
+
+struct Board {
+  alignas(64) std::atomic<uint32_t> abort;  // Daemon: nonzero ends every direct operation.
+  Bell arrival;                             // A post completed the set, or a post was withdrawn.
+  Bell done;                                // A sum finished, or a phase went on.
+  alignas(64) std::atomic<uint64_t> finished[2][8];  // [half][0]: tagged(index, chunks summed)
+  PostLine posts[2][kMaxRanks];
+  ClaimLine claims[2][kMaxRanks];
+  PhaseLine phases[kMaxRanks];
+};
+static_assert(offsetof(Board, arrival) == 64);
+static_assert(offsetof(Board, done) == 128);
+static_assert(offsetof(Board, finished) == 192);
+static_assert(offsetof(Board, posts) == 384);
+constexpr uint64_t kBoardBytes = (sizeof(Board) + 4095) / 4096 * 4096;
+
+}  // namespace rueda::shm

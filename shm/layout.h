@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Every struct of a client's control segment, byte for byte (README.md has the tables). Written by
+// two processes that do not trust each other: fixed-width, trivially copyable, offsets asserted.
+// Readers copy an entry once, check the copy, and never look at the shared bytes again.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "shm/doorbell.h"
+
+namespace rueda::shm {
+
+constexpr uint32_t kMaxRanks = 64;         // Ranks of one job on one host.
+constexpr uint32_t kMaxNameBytes = 1024;   // A tensor's name.
+constexpr uint32_t kMaxDims = 64;          // What torch allows.
+constexpr uint32_t kMaxInFlight = 16384;   // Operations of one rank without an outcome.
+constexpr uint32_t kRingSlots = 2048;      // Of each ring; a power of two.
+constexpr uint32_t kEntryBytes = 128;      // Two cache lines: one transfer with the adjacent-line prefetch.
+constexpr uint64_t kMaxElements = uint64_t{1} << 48;  // Keeps count × 8 bytes × ranks far from 2^64.
+
+enum class EntryType : uint8_t {
+  kTail = 1,         // Continues the tail of the entry before it.
+  kSubmit = 2,       // An operation.
+  kWaitDirect = 3,   // "I sleep in direct operation `directIndex`", with its description.
+  kWaitRequest = 4,  // "I sleep until request `requestId` has an outcome."
+  kWaitEnd = 5,      // The sleep of the last wait note of this thread is over.
+  kRelease = 6,      // "I have copied the rows of gather `requestId`."
+  kFetch = 7,        // "Copy the rows of gather `fetchId` to outSegment, outOffset."
+};
+
+// Bits of SubmissionEntry::flags.
+constexpr uint8_t kFlagFallback = 1;  // Came from the direct path at `directIndex`.
+constexpr uint8_t kFlagBlocking = 2;  // The submitting thread waits for the outcome at once.
+
+// One slot of the submission ring. The tail holds ndim int64 dimensions, then nameBytes of name, and
+// goes on in kTail entries (TailEntry) of the same ring.
+struct SubmissionEntry {
+  uint8_t type;          //   0  EntryType
+  uint8_t kind;          //   1  OpKind
+  uint8_t dtype;         //   2  DType
+  uint8_t reduceOp;      //   3  ReduceOp
+  uint16_t nameBytes;    //   4
+  uint8_t ndim;          //   6
+  uint8_t flags;         //   7
+  uint64_t requestId;    //   8  chosen by the client, never reused in a session
+  uint32_t inSegment;    //  16
+  uint32_t outSegment;   //  20
+  uint64_t inOffset;     //  24
+  uint64_t outOffset;    //  32
+  uint64_t fetchId;      //  40  kFetch: requestId of the gather; else 0
+  double prescale;       //  48
+  double postscale;      //  56
+  int32_t root;          //  64  broadcast only
+  uint32_t directIndex;  //  68
+  uint32_t groupSize;    //  72  operations of this one's group; 0 or 1: none
+  uint32_t groupId;      //  76  equal for the operations of a group, chosen by the client
+  char tail[48];         //  80
+};
+static_assert(sizeof(SubmissionEntry) == kEntryBytes);
+static_assert(std::is_trivially_copyable_v<SubmissionEntry>);
+static_assert(offsetof(SubmissionEntry, requestId) == 8);
+static_assert(offsetof(SubmissionEntry, inOffset) == 24);
+static_assert(offsetof(SubmissionEntry, prescale) == 48);
+static_assert(offsetof(SubmissionEntry, root) == 64);
+static_assert(offsetof(SubmissionEntry, tail) == 80);
+
+struct TailEntry {
+  uint8_t type;         // 0  EntryType::kTail
+  uint8_t reserved[7];  // 1
+  char data[120];       // 8
+};
+static_assert(sizeof(TailEntry) == kEntryBytes);
+
+// One slot of the completion ring. The tail holds gatherRanks RowBlock structs, then textBytes of
+// error text, and goes on in TailEntry slots.
+struct CompletionEntry {
+  uint8_t type;          //   0  CompletionType
+  uint8_t reserved[3];   //   1
+  int32_t code;          //   4  Code
+  uint64_t requestId;    //   8
+  uint32_t textBytes;    //  16  at most kMaxTextBytes
+  uint32_t gatherRanks;  //  20  allgather: ranks that gave rows; else 0
+  uint32_t directIndex;  //  24  where the direct path goes on, if hasDirectIndex
+  uint32_t hasDirectIndex;  // 28
+  char tail[96];         //  32
+};
+static_assert(sizeof(CompletionEntry) == kEntryBytes);
+static_assert(offsetof(CompletionEntry, requestId) == 8);
+static_assert(offsetof(CompletionEntry, tail) == 32);
+
+enum class CompletionType : uint8_t {
+  kTail = 1,
+  kOutcome = 2,   // The request ended.
+  kReleased = 3,  // All ranks have copied the rows of gather `requestId`: its input is free.
+};
+constexpr uint32_t kMaxTextBytes = 8192;
+
+// Where one rank's rows of an allgather lie.
+struct RowBlock {
+  uint32_t segment;
+  uint32_t reserved;
+  uint64_t offset;
+  int64_t firstDim;
+};
+static_assert(sizeof(RowBlock) == 24);
+
+// First page of a control segment. Each word on a line of its own; one writer a word.
+struct ControlHeader {
+  alignas(64) std::atomic<uint32_t> submitTail;    //   0  client: next slot it will write
+  alignas(64) std::atomic<uint32_t> submitHead;    //  64  daemon: next slot it will read
+  alignas(64) std::atomic<uint32_t> completeTail;  // 128  daemon
+  alignas(64) std::atomic<uint32_t> completeHead;  // 192  client
+  alignas(64) std::atomic<uint32_t> daemonAsleep;  // 256  daemon sets 1 = write the eventfd;
+                                                   //      the client that does takes it back to 0
+  alignas(64) std::atomic<uint32_t> completionBlocked;  // 320  daemon: 1 = ring full, tell me
+  Bell completionBell;                             // 384  daemon rings, client threads sleep
+};
+static_assert(std::is_standard_layout_v<ControlHeader>);
+static_assert(offsetof(ControlHeader, submitHead) == 64);
+static_assert(offsetof(ControlHeader, daemonAsleep) == 256);
+static_assert(offsetof(ControlHeader, completionBell) == 384);
+
+constexpr uint64_t kControlHeaderBytes = 4096;
+constexpr uint64_t kSubmissionOffset = kControlHeaderBytes;
+constexpr uint64_t kCompletionOffset = kSubmissionOffset + uint64_t{kRingSlots} * kEntryBytes;
+constexpr uint64_t kControlBytes = kCompletionOffset + uint64_t{kRingSlots} * kEntryBytes;
+static_assert(sizeof(ControlHeader) <= kControlHeaderBytes);
+static_assert((kRingSlots & (kRingSlots - 1)) == 0);
+static_assert(std::atomic<uint32_t>::is_always_lock_free);
+
+}  // namespace rueda::shm
