@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ctypes declarations of the C ABI (rueda.h). The only file of the package that knows C types.
+
+Any thread. ctypes releases the interpreter lock during each call, so a thread that waits for other
+ranks never keeps another Python thread from submitting.
+"""
+
+import ctypes
+import os
+import weakref
+
+from rueda import exceptions
+
+ABI_VERSION = 1
+
+OK = 0
+INVALID_ARGUMENT = 1
+ALREADY_EXISTS = 2
+NOT_INITIALIZED = 7
+INTERRUPTED = 13
+
+ALLREDUCE, ALLGATHER, BROADCAST, BARRIER = 0, 1, 2, 3
+AVERAGE, SUM, MIN, MAX, PRODUCT = 0, 1, 3, 4, 5
+
+# Wire values of rueda_dtype by the name that torch and numpy use.
+DTYPES = {
+    'uint8': 0, 'int8': 1, 'uint16': 2, 'int16': 3, 'int32': 4, 'int64': 5, 'float16': 6,
+    'float32': 7, 'float64': 8, 'bool': 9, 'bfloat16': 10,
+}
+
+_FAILURES = {
+    INVALID_ARGUMENT: ValueError,
+    ALREADY_EXISTS: ValueError,
+    3: exceptions.MismatchError,
+    4: exceptions.RankLostError,
+    5: exceptions.ShutDownError,
+    6: exceptions.DaemonLostError,
+    NOT_INITIALIZED: exceptions.NotInitializedError,
+    8: exceptions.DeadlineExceededError,
+    9: exceptions.ResourceExhaustedError,
+    15: exceptions.UnimplementedError,
+    16: exceptions.StalledError,
+}
+
+# Declared without the context argument, which C passes in a register that nobody reads: the
+# callables below take none.
+_InterruptedFunction = ctypes.CFUNCTYPE(ctypes.c_int)
+
+
+class Options(ctypes.Structure):
+    """rueda_options: how to join a job."""
+    _fields_ = [
+        ('struct_size', ctypes.c_uint32),
+        ('rank', ctypes.c_int32), ('size', ctypes.c_int32),
+        ('local_rank', ctypes.c_int32), ('local_size', ctypes.c_int32),
+        ('cross_rank', ctypes.c_int32), ('cross_size', ctypes.c_int32),
+        ('socket', ctypes.c_char * 108),
+        ('job', ctypes.c_char * 128),
+        ('hostname', ctypes.c_char * 256),
+        ('start_timeout_ms', ctypes.c_uint32),
+        ('isolated', ctypes.c_uint32),
+        ('interrupted', _InterruptedFunction),
+        ('interrupted_context', ctypes.c_void_p),
+    ]
+
+
+class Op(ctypes.Structure):
+    """rueda_op: one collective operation. Whoever fills `shape` keeps that array alive."""
+    _fields_ = [
+        ('struct_size', ctypes.c_uint32),
+        ('kind', ctypes.c_uint8), ('dtype', ctypes.c_uint8),
+        ('reduce_op', ctypes.c_uint8), ('reserved', ctypes.c_uint8),
+        ('name', ctypes.c_char_p),
+        ('input', ctypes.c_void_p), ('output', ctypes.c_void_p),
+        ('shape', ctypes.c_void_p),
+        ('ndim', ctypes.c_uint32), ('root', ctypes.c_int32),
+        ('prescale', ctypes.c_double), ('postscale', ctypes.c_double),
+        ('scale_set', ctypes.c_uint32), ('reserved2', ctypes.c_uint32),
+    ]
+
+
+OP_BYTES = ctypes.sizeof(Op)
+OPTIONS_BYTES = ctypes.sizeof(Options)
+Int32 = ctypes.c_int32
+Pointer = ctypes.c_void_p
+
+
+class Gathered(ctypes.Structure):
+    """rueda_gathered: the result of an allgather, valid until it is released."""
+    _fields_ = [
+        ('struct_size', ctypes.c_uint32), ('ranks', ctypes.c_uint32),
+        ('data', ctypes.c_void_p), ('bytes', ctypes.c_uint64),
+        ('first_dims', ctypes.POINTER(ctypes.c_int64)),
+    ]
+
+
+GATHERED_BYTES = ctypes.sizeof(Gathered)
+
+# Argument and result types of every function that the package calls. Pointers are plain integers
+# (addresses), which ctypes converts several times faster than pointer objects.
+_SIGNATURES = {
+    'rueda_abi_version': (ctypes.c_uint32, []),
+    'rueda_version': (ctypes.c_char_p, []),
+    'rueda_last_error': (ctypes.c_char_p, []),
+    'rueda_code_name': (ctypes.c_char_p, [ctypes.c_int32]),
+    'rueda_options_init': (ctypes.c_int32, [ctypes.POINTER(Options)]),
+    'rueda_open': (ctypes.c_int32, [ctypes.POINTER(Options), ctypes.POINTER(ctypes.c_void_p)]),
+    'rueda_close': (None, [ctypes.c_void_p]),
+    'rueda_health': (ctypes.c_int32, [ctypes.c_void_p]),
+    'rueda_alloc': (ctypes.c_int32,
+                    [ctypes.c_void_p, ctypes.c_uint64, ctypes.POINTER(ctypes.c_void_p)]),
+    'rueda_free': (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_void_p]),
+    'rueda_owns': (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64]),
+    'rueda_run': (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_void_p]),
+    'rueda_submit': (ctypes.c_int32,
+                     [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p]),
+    'rueda_poll': (ctypes.c_int32,
+                   [ctypes.c_void_p, ctypes.c_uint64, ctypes.POINTER(ctypes.c_int32)]),
+    'rueda_wait': (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32]),
+    'rueda_gather_result': (ctypes.c_int32,
+                            [ctypes.c_void_p, ctypes.c_uint64, ctypes.POINTER(Gathered)]),
+    'rueda_release': (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_uint64]),
+}
+
+_library = None
+
+
+def library_path():
+    """Path of librueda.so: RUEDA_LIBRARY, else the copy inside the package."""
+    bundled = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'lib', 'librueda.so')
+    return os.environ.get('RUEDA_LIBRARY') or bundled
+
+
+def library():
+    """The loaded library with declared signatures; loaded once per process.
+
+    Raises StartError when it is missing, cannot be loaded, or speaks another ABI version.
+    """
+    global _library
+    if _library is None:
+        path = library_path()
+        try:
+            loaded = ctypes.CDLL(path)
+        except OSError as error:
+            raise exceptions.StartError(
+                f'cannot load librueda.so from {path}: {error}; install the rueda wheel or set '
+                'RUEDA_LIBRARY') from error
+        for name, (result, arguments) in _SIGNATURES.items():
+            function = getattr(loaded, name)
+            function.restype = result
+            function.argtypes = arguments
+        version = loaded.rueda_abi_version()
+        if version != ABI_VERSION:
+            raise exceptions.StartError(
+                f'{path} has ABI version {version}; this Python package needs {ABI_VERSION}')
+        _library = loaded
+    return _library
+
+
+def failure(code):
+    """The exception for a code that the last call in this thread returned; never raises."""
+    text = (library().rueda_last_error() or b'').decode('utf-8', 'replace')
+    name = library().rueda_code_name(code).decode()
+    return _FAILURES.get(code, exceptions.HorovodInternalError)(text or name)
+
+
+def interrupted_callback(function):
+    """A C callback for Options.interrupted. The caller keeps the returned object alive.
+
+    `function()` must be a callable implemented in C that never raises (see _interrupts.py).
+    """
+    return _InterruptedFunction(function)
+
+
+def op_array(count):
+    """An array of `count` zeroed operations, and one of handles for them."""
+    return (Op * count)(), (ctypes.c_uint64 * count)()
+
+
+def int64_array(values):
+    """A C array of int64; its address is valid while the object lives."""
+    return (ctypes.c_int64 * len(values))(*values)
+
+
+def address_of(c_object):
+    """Address of a ctypes object as an integer."""
+    return ctypes.addressof(c_object)
+
+
+def bytes_at(address, count):
+    """A copy of `count` bytes of memory as a bytes object."""
+    return ctypes.string_at(address, count)
+
+
+def copy_memory(destination, source, count):
+    """Copies `count` bytes between two addresses that do not overlap."""
+    ctypes.memmove(destination, source, count)
+
+
+def zero_memory(address, count):
+    """Sets `count` bytes to zero."""
+    ctypes.memset(address, 0, count)
+
+
+def block_buffer(address, count, release):
+    """A writable buffer object over [address, address + count).
+
+    `release()` runs once, when the last Python object that uses the buffer has gone, or never if
+    that is at interpreter exit. It must not raise.
+    """
+    buffer = (ctypes.c_ubyte * count).from_address(address)
+    weakref.finalize(buffer, release).atexit = False
+    return buffer

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The session of this process: one rank of one job, opened by init() and closed by shutdown().
+
+Threads: operations may run in any thread; init() and shutdown() are serialised by a lock, and
+shutdown() ends the waits of other threads before it closes the session. A forked child has no
+session: every call there raises ForkedError, and its exit does not touch the parent's session.
+"""
+
+import atexit
+import itertools
+import os
+import threading
+import weakref
+
+from rueda import _daemon, _native
+from rueda._arena import Arena
+from rueda._handles import HandleTable
+from rueda._interrupts import Interrupts
+from rueda._operations import NUMBERED, Entry, EntryCache
+from rueda.exceptions import (ForkedError, HorovodInternalError, NotInitializedError,
+                              ShutDownError, StartError)
+
+_NOT_INITIALIZED = ('Horovod has not been initialized; use hvd.init(). '
+                    '(rueda has no session in this process.)')
+_FORKED = ('this process was forked from one that had called init(); a rueda session does not '
+           'cross a fork: call init() in processes started by spawn or by ruedarun')
+
+
+class Session:
+    """An open session. Made by init(); everything here may be called from any thread."""
+
+    def __init__(self, options, native, interrupts):
+        self.rank, self.size = options.rank, options.size
+        self.local_rank, self.local_size = options.local_rank, options.local_size
+        self.cross_rank, self.cross_size = options.cross_rank, options.cross_size
+        self.handles = HandleTable(self)
+        self.arena = Arena(self)
+        # Objects with memory of the arena: release_memory() is called before it goes away.
+        self.tenants = weakref.WeakSet()
+        self._native = native
+        self._interrupts = interrupts
+        self._library = _native.library()
+        self._entries = EntryCache()
+        self._counters = {}
+        # Threads with a call in progress; append and remove are atomic, so this needs no lock.
+        self._calls = []
+        self._closing = False
+        self._closer = None  # Thread that closes the session when its own call has returned.
+        self._call_left = threading.Event()
+
+    def name(self, prefix, name):
+        """`prefix.name`, or for name None `prefix.noname.<n>`, n counting from 0 per prefix.
+
+        Ranks match by name only, so all ranks must make their anonymous calls in one order.
+        """
+        if name is not None:
+            return f'{prefix}.{name}'
+        counter = self._counters.get(prefix)
+        if counter is None:
+            counter = self._counters.setdefault(prefix, itertools.count())
+        return f'{prefix}{NUMBERED}{next(counter)}'
+
+    def run(self, name, kind, source, target, shape):
+        """Runs one allreduce, broadcast or barrier to its end in this thread. Blocking.
+
+        `source` and `target` are addresses of contiguous memory that the caller keeps alive.
+        """
+        entry = self._entries.take(name) or Entry((name,))
+        entry.fill(0, kind, source, target, shape)
+        self.call(self._library.rueda_run, entry.address)
+        self._entries.put(name, entry)
+
+    def submit(self, names, operations):
+        """Starts operations that become ready together; returns their native handles.
+
+        `operations` lists the arguments of Entry.fill after the index. Does not wait for ranks.
+        On an error nothing was started. ValueError: a fault of the caller, e.g. a name in flight.
+        """
+        entry = self._entries.take(names) or Entry(names)
+        for index, operation in enumerate(operations):
+            entry.fill(index, *operation)
+        self.call(self._library.rueda_submit, entry.address, len(names), entry.handles_address)
+        natives = list(entry.handles)
+        self._entries.put(names, entry)
+        return natives
+
+    def take_gathered(self, native, allocate):
+        """Copies the result of a finished allgather and forgets its handle.
+
+        `allocate(rows)`, given the rows of each rank, returns (result, address of its memory).
+        Returns (result, rows).
+        """
+        gathered = _native.Gathered(struct_size=_native.GATHERED_BYTES)
+        try:
+            self.call(self._library.rueda_gather_result, native, gathered)
+            rows = gathered.first_dims[:gathered.ranks]
+            result, address = allocate(rows)
+            _native.copy_memory(address, gathered.data, gathered.bytes)
+        finally:
+            self.release(native)
+        return result, rows
+
+    def release(self, native):
+        """Forgets an allgather, whatever its outcome. Does not block or raise."""
+        if not self._closing:
+            self._library.rueda_release(self._native, native)
+
+    def wait(self, native):
+        """Waits for one native handle. Blocking; raises what the operation failed with."""
+        self.call(self._library.rueda_wait, native, 0)
+
+    def poll(self, native):
+        """Whether the operation has an outcome. Does not block."""
+        done = _native.Int32()
+        self.call(self._library.rueda_poll, native, done)
+        return bool(done.value)
+
+    def call(self, function, *arguments):
+        """Calls a function of the library with this session; a failure becomes an exception."""
+        thread = threading.get_ident()
+        self._calls.append(thread)
+        try:
+            if self._closing:
+                raise NotInitializedError(_NOT_INITIALIZED)
+            code = function(self._native, *arguments)
+            if code:
+                self._raise(code)
+        finally:
+            self._calls.remove(thread)
+            if self._closing:
+                self._after_call(thread)
+
+    def _raise(self, code):
+        error = _native.failure(code)
+        if code == _native.INTERRUPTED:
+            error = self._interrupts.take() or ShutDownError(
+                'Horovod has been shut down by this process while the operation was pending')
+        raise error
+
+    def free(self, address):
+        """Gives a block of the arena back. Never raises; for finalizers."""
+        self._library.rueda_free(self._native, address)
+
+    def healthy(self):
+        """Whether the session can run operations: no rank has left and the daemon is there."""
+        return not self._closing and not self._library.rueda_health(self._native)
+
+    def close(self):
+        """Ends the session on all ranks. Blocks up to about 100 ms for waits of other threads.
+
+        In a signal handler that interrupted an operation of its own thread, the session ends when
+        that operation has returned.
+        """
+        for tenant in list(self.tenants):
+            tenant.release_memory()
+        self._closing = True
+        self._interrupts.stop()
+        thread = threading.get_ident()
+        if thread in self._calls:
+            self._closer = thread
+        else:
+            self._finish_close()
+
+    def _after_call(self, thread):
+        self._call_left.set()
+        if self._closer == thread and thread not in self._calls:
+            self._closer = None
+            self._finish_close()
+
+    def _finish_close(self):
+        while self._calls:  # They end soon: the library asks `interrupts` every 100 ms.
+            self._call_left.wait(0.1)
+            self._call_left.clear()
+        self.arena.close()
+        self._library.rueda_close(self._native)
+
+
+class _Process:
+    """What this process has at most one of."""
+
+    def __init__(self):
+        self.session = None
+        self.forked = False
+        self.daemon = None
+        self.lock = threading.RLock()
+        self.exit_hook = False
+
+
+_process = _Process()
+
+
+def _after_fork_in_child():
+    _process.lock = threading.RLock()
+    if _process.session is not None or _process.forked:
+        _process.forked = True
+        # Never closed here: it belongs to the parent. Kept, so that nothing of it is freed.
+        _process.parent_session = _process.session
+        _process.session = None
+    if _process.daemon is not None:
+        _process.daemon.close()
+        _process.daemon = None
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def current():
+    """The open session. Raises NotInitializedError, or ForkedError in a forked child."""
+    session = _process.session
+    if session is None:
+        if _process.forked:
+            raise ForkedError(_FORKED)
+        raise NotInitializedError(_NOT_INITIALIZED)
+    return session
+
+
+def current_or_none():
+    """The open session, or None."""
+    return _process.session
+
+
+def topology():
+    """The open session for rank(), size() and the like; ValueError where there is none."""
+    if _process.session is None and not _process.forked:
+        raise ValueError(_NOT_INITIALIZED)
+    return current()
+
+
+def is_open():
+    """Whether init() has succeeded and shutdown() was not called since."""
+    return _process.session is not None
+
+
+def open_session():
+    """Opens the session of this process; does nothing while a working one is open.
+
+    Blocks until all ranks of the job have arrived. Raises StartError, or ForkedError.
+    """
+    with _process.lock:
+        if _process.forked:
+            raise ForkedError(_FORKED)
+        if _process.session is not None:
+            if _process.session.healthy():
+                return
+            close_session()
+        _process.session = _open()
+        if not _process.exit_hook:
+            atexit.register(close_session)
+            _process.exit_hook = True
+
+
+def close_session():
+    """Closes the session of this process; does nothing where there is none."""
+    with _process.lock:
+        session, _process.session = _process.session, None
+        if session is not None:
+            session.close()
+
+
+def _open():
+    library = _native.library()
+    options = _native.Options(struct_size=_native.OPTIONS_BYTES)
+    code = library.rueda_options_init(options)
+    if code:
+        raise StartError(str(_native.failure(code)))
+    interrupts = Interrupts()
+    options.interrupted = interrupts.callback
+    if options.size == 1 and not options.job:
+        options.job = _daemon.unique_name('lone').encode()
+    if options.size == 1 and not options.socket and not _daemon.system_socket_exists():
+        options.socket = _private_socket()
+    native = _native.Pointer()
+    code = library.rueda_open(options, native)
+    if code == _native.INTERRUPTED:
+        raise interrupts.take() or StartError('init() was interrupted')
+    if code:
+        raise StartError(str(_native.failure(code)))
+    return Session(options, native.value, interrupts)
+
+
+def _private_socket():
+    # One daemon for all sessions that this lone process opens one after another.
+    if _process.daemon is None:
+        try:
+            _process.daemon = _daemon.PrivateDaemon(detached=True)
+        except OSError as error:
+            raise StartError(f'cannot start a private daemon: {error}') from error
+    return _process.daemon.socket.encode()
+
+
+__all__ = ['HorovodInternalError', 'Session', 'close_session', 'current', 'is_open',
+           'open_session', 'topology']

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line of ruedarun: its own options, and those of horovodrun. Pure.
+
+Options of horovodrun that change nothing here are accepted, so that existing job scripts run; one
+INFO line names those that were given.
+"""
+
+import argparse
+
+# Options of horovodrun without effect here, by the number of their values. They concern ssh, MPI,
+# networks, elastic jobs, or knobs of Horovod's own runtime.
+_WITHOUT_EFFECT = {
+    0: ['--disable-cache', '--hierarchical-allreduce', '--no-hierarchical-allreduce',
+        '--hierarchical-allgather', '--no-hierarchical-allgather', '--torus-allreduce',
+        '--no-torus-allreduce', '--autotune', '--no-autotune', '--timeline-mark-cycles',
+        '--no-timeline-mark-cycles', '--no-stall-check', '--stall-check',
+        '--mpi-threads-disable',
+        '--no-mpi-threads-disable', '--tcp', '--log-with-timestamp', '--log-without-timestamp',
+        '--log-hide-timestamp', '--no-log-hide-timestamp', '--gloo', '--mpi', '--jsrun'],
+    1: ['--network-interfaces', '--network-interface', '--config-file', '-p', '--ssh-port', '-i',
+        '--ssh-identity-file', '--cycle-time-ms', '--cache-capacity',
+        '--autotune-log-file', '--autotune-warmup-samples', '--autotune-steps-per-sample',
+        '--autotune-bayes-opt-max-samples', '--autotune-gaussian-process-noise', '--min-np',
+        '--min-num-proc', '--max-np', '--max-num-proc', '--slots-per-host', '--elastic-timeout',
+        '--reset-limit', '--timeline-filename', '--mpi-args', '--binding-args',
+        '--num-nccl-streams', '--thread-affinity', '--gloo-timeout-seconds'],
+    2: ['--blacklist-cooldown-range'],
+}
+
+
+_LOG_LEVELS = {'TRACE': 'debug', 'DEBUG': 'debug', 'INFO': 'info', 'WARNING': 'warning',
+               'ERROR': 'error', 'FATAL': 'off'}
+
+
+class _Ignored(argparse.Action):
+    """Notes that an option without effect was given."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        namespace.ignored = getattr(namespace, 'ignored', []) + [option_string]
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog='ruedarun', allow_abbrev=False,
+        usage='ruedarun -np N [options] command [arguments]',
+        description='Starts N ranks of a training job on this host and looks after them.',
+        epilog='The other options of horovodrun are accepted too; they change nothing here.')
+    parser.add_argument('-v', '--version', action='store_true', help='print the version and exit')
+    parser.add_argument('-cb', '--check-build', action='store_true',
+                        help='print which frameworks and programs are usable, and exit')
+    parser.add_argument('-np', '--num-proc', type=_positive, metavar='N', help='number of ranks')
+    hosts = parser.add_mutually_exclusive_group()
+    hosts.add_argument('-H', '--hosts', metavar='localhost:N',
+                       help='this host and its slots; ranks run on this host only')
+    hosts.add_argument('-hostfile', '--hostfile', metavar='FILE',
+                       help='file with lines "host slots=N"')
+    hosts.add_argument('--host-discovery-script', metavar='SCRIPT',
+                       help='program that prints "host:slots"; asked once, at the start')
+    parser.add_argument('--env', action='append', default=[], metavar='NAME[=VALUE]',
+                        help='set a variable for the ranks; all others are passed on anyway')
+    parser.add_argument('--tag-output', '--prefix-rank', action='store_true', dest='tag_output',
+                        help='start each line of output with [rank]<stdout>: or [rank]<stderr>:')
+    parser.add_argument('-prefix-timestamp', '--prefix-output-with-timestamp', action='store_true',
+                        dest='timestamp', help='as --tag-output, with the time in front')
+    parser.add_argument('--output-filename', metavar='DIR',
+                        help='write output to DIR/rank.N/stdout and stderr as well')
+    parser.add_argument('--start-timeout', type=_positive, metavar='S',
+                        help='seconds for all ranks to arrive in init(); default 30')
+    parser.add_argument('--grace-period', type=float, default=5.0, metavar='S',
+                        help='seconds between SIGTERM and SIGKILL; default 5')
+    parser.add_argument('--private', action='store_true',
+                        help='use a private daemon even where one runs as a service')
+    parser.add_argument('--fusion-threshold-mb', type=float, metavar='MB',
+                        help='largest operation made of several; 0: none (private daemon)')
+    parser.add_argument('--stall-check-warning-time-seconds', type=float, metavar='S',
+                        help='report an operation that waits for ranks after S (private daemon)')
+    parser.add_argument('--stall-check-shutdown-time-seconds', type=int, metavar='S',
+                        help='fail it after S; 0: never (private daemon)')
+    parser.add_argument('--log-level', type=str.upper, choices=list(_LOG_LEVELS),
+                        help='how much a private daemon logs; default WARNING')
+    parser.add_argument('--verbose', action='store_true', help='say what is being done')
+    for count, names in _WITHOUT_EFFECT.items():
+        for name in names:
+            parser.add_argument(name, nargs=count, action=_Ignored, help=argparse.SUPPRESS,
+                                default=argparse.SUPPRESS)
+    parser.add_argument('command', nargs=argparse.REMAINDER, help='the program of each rank')
+    return parser
+
+
+def _positive(text):
+    value = int(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f'{text} must be greater than 0')
+    return value
+
+
+def parse(arguments):
+    """The parsed command line. Exits with status 2 and a message when it is malformed.
+
+    `ignored` lists the given options that have no effect.
+    """
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    options.ignored = getattr(options, 'ignored', [])
+    if options.command[:1] == ['--']:
+        options.command = options.command[1:]
+    if options.version or options.check_build:
+        return options
+    if not options.command:
+        parser.error('which command? (ruedarun -np 2 python train.py)')
+    if not (options.num_proc or options.hosts or options.hostfile
+            or options.host_discovery_script):
+        parser.error('how many ranks? (-np N)')
+    for pair in options.env:
+        if not pair.split('=', 1)[0]:
+            parser.error(f'--env {pair}: the name is empty')
+    return options
+
+
+def daemon_arguments(options):
+    """What a private daemon is started with, from the options that concern it."""
+    level = options.log_level or ('INFO' if options.verbose else 'WARNING')
+    arguments = ['--log-level', _LOG_LEVELS[level]]
+    if options.fusion_threshold_mb is not None:
+        arguments += ['--fusion-bytes', str(int(options.fusion_threshold_mb * (1 << 20)))]
+    if options.stall_check_warning_time_seconds is not None:
+        arguments += ['--stall-warn-ms', str(int(options.stall_check_warning_time_seconds * 1000))]
+    if options.stall_check_shutdown_time_seconds is not None:
+        arguments += ['--stall-shutdown-seconds', str(options.stall_check_shutdown_time_seconds)]
+    return arguments

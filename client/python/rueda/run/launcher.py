@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program ruedarun: starts a daemon if none runs, then the ranks, and waits for them."""
+
+import collections
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+
+import rueda
+from rueda import _daemon
+from rueda.run import arguments, environment, hosts, output, processes, supervisor
+
+# `socket` is None where the daemon of the host is used.
+Job = collections.namedtuple('Job', 'name size hostname socket start_timeout')
+
+_USAGE_ERROR = 2
+_CANNOT_RUN = 126
+_NOT_FOUND = 127
+
+
+def main(argv=None):
+    """Runs the command line `argv`; returns the exit status.
+
+    0 when all ranks succeeded, else that of the rank that failed first, 128 + number for a signal;
+    2 for a wrong command line, 126 when the daemon cannot start, 127 when the command is missing.
+    """
+    options = arguments.parse(sys.argv[1:] if argv is None else argv)
+    if options.version:
+        print(rueda.__version__)
+        return 0
+    if options.check_build:
+        print(_build_report())
+        return 0
+    if options.ignored:
+        _say('INFO: accepted, without effect here: ' + ' '.join(options.ignored))
+    try:
+        hostname, size = hosts.resolve(options)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        _say(str(error))
+        return _USAGE_ERROR
+    program = options.command[0]
+    if shutil.which(program) is None:
+        _say(f'{program}: command not found')
+        return _NOT_FOUND
+    return _run(options, hostname, size)
+
+
+def _run(options, hostname, size):
+    guard = processes.Guard()
+    signals = supervisor.Signals()
+    daemon = None
+    try:
+        if options.private or not _daemon.system_socket_exists():
+            daemon = _daemon.PrivateDaemon(False, arguments.daemon_arguments(options))
+        job = Job(_daemon.unique_name('run'), size, hostname, daemon.socket if daemon else None,
+                  options.start_timeout)
+        _detail(options, f'job {job.name}, daemon at {job.socket or _daemon.SYSTEM_SOCKET}')
+        return _supervise(options, job, signals, guard, daemon.process if daemon else None)
+    except OSError as error:
+        _say(str(error))
+        return _CANNOT_RUN
+    finally:
+        signals.close()
+        guard.close()
+        if daemon is not None:
+            _end_daemon(daemon)
+
+
+def _supervise(options, job, signals, guard, daemon_process):
+    def say(text, detail):
+        if not detail or options.verbose:
+            _say(text)
+
+    watcher = supervisor.Supervisor(signals, guard, daemon_process, options.grace_period, say)
+    base = environment.with_settings(os.environ, options.env)
+    for number in range(job.size):
+        rank, streams = _start_rank(options, job, number, environment.of_rank(base, number, job))
+        watcher.add(rank, streams)
+        _detail(options, f'rank {number} is process {rank.pid}')
+    return watcher.run()
+
+
+def _start_rank(options, job, number, rank_environment):
+    """Starts one rank; returns it and the streams that carry its output, if any."""
+    tagged = options.tag_output or options.timestamp
+    # The terminal belongs to the launcher; a pipe or file goes to the first rank.
+    stdin = None if number == 0 and not os.isatty(0) else subprocess.DEVNULL
+    if not tagged and not options.output_filename:
+        return processes.Rank(number, options.command, rank_environment, stdin, None, None), []
+    paths = (None, None)
+    if options.output_filename:
+        paths = output.file_paths(options.output_filename, number, job.size)
+    streams, write_ends = [], []
+    for target, name, path in ((1, 'stdout', paths[0]), (2, 'stderr', paths[1])):
+        read_end, write_end = os.pipe()
+        tag = f'[{number}]<{name}>:' if tagged else None
+        streams.append(output.Stream(read_end, target, tag, options.timestamp, path))
+        write_ends.append(write_end)
+    rank = processes.Rank(number, options.command, rank_environment, stdin, *write_ends)
+    for write_end in write_ends:
+        os.close(write_end)
+    return rank, streams
+
+
+def _end_daemon(daemon):
+    daemon.close()
+    # It ends with its last client; a second is plenty, since all ranks have gone.
+    try:
+        daemon.process.wait(2)
+    except subprocess.TimeoutExpired:
+        daemon.process.kill()
+        daemon.process.wait()
+
+
+def _build_report():
+    def mark(usable):
+        return '[X]' if usable else '[ ]'
+
+    torch = importlib.util.find_spec('torch') is not None
+    return '\n'.join([
+        f'rueda v{rueda.__version__}:', '',
+        'Available Frameworks:', '    [ ] TensorFlow', f'    {mark(torch)} PyTorch',
+        '    [ ] MXNet', '',
+        'Available Controllers:', '    [ ] MPI', '    [X] Gloo', '',
+        'Available Tensor Operations:', '    [ ] NCCL', '    [ ] DDL', '    [ ] CCL', '    [ ] MPI',
+        '    [X] Gloo'])
+
+
+def _detail(options, text):
+    if options.verbose:
+        _say(text)
+
+
+def _say(text):
+    sys.stderr.write(f'ruedarun: {text}\n')
+    sys.stderr.flush()
+
+
+if __name__ == '__main__':
+    sys.exit(main())
