@@ -10,9 +10,9 @@
 namespace rueda::shm {
 namespace {  // NOLINT(google-build-namespaces): see reduce_vector.h.
 
-template <Combine kCombine, typename V>
+template <Combine kCombine, typename Scalar, typename V>
 RUEDA_INLINE V combineTwo(V left, V right) {
-  constexpr bool kFloating = decltype(left[0] + left[0])(0.5) != 0;
+  constexpr bool kFloating = Scalar(0.5) != 0;
   if constexpr (kCombine == Combine::kAdd) return left + right;
   if constexpr (kCombine == Combine::kMultiply) return left * right;
   // A NaN on either side wins. Of equal values (two zeros) the left one stays.
@@ -22,8 +22,13 @@ RUEDA_INLINE V combineTwo(V left, V right) {
   if constexpr (kCombine == Combine::kMax && kFloating) {
     return ((right > left) | (right != right)) ? right : left;
   }
-  if constexpr (kCombine == Combine::kMin) return right < left ? right : left;
-  if constexpr (kCombine == Combine::kMax) return right > left ? right : left;
+  if constexpr (kCombine == Combine::kMin && !kFloating) return right < left ? right : left;
+  if constexpr (kCombine == Combine::kMax && !kFloating) return right > left ? right : left;
+}
+template <Combine kCombine, typename Scalar>
+RUEDA_INLINE FloatPair combineTwo(FloatPair left, FloatPair right) {
+  return {combineTwo<kCombine, Scalar>(left.even, right.even),
+          combineTwo<kCombine, Scalar>(left.odd, right.odd)};
 }
 
 // The largest power of two below n: where the tree over n inputs splits.
@@ -40,7 +45,7 @@ struct Loop {
   using Scalar = typename In::Scalar;
   static constexpr int kLanes = In::kLanes;
   // Vectors of each stream in one step.
-  static constexpr int kUnroll = kCombine == Combine::kAdd ? 4 : 1;
+  static constexpr int kUnroll = kCombine == Combine::kAdd ? Out::kUnroll : 1;
   // In place, with the number of outputs known too: 10 % faster where data is in a cache.
   static constexpr bool kSquare = kUnroll > 1 && kInputs > 1 && !kPre;
 
@@ -54,13 +59,14 @@ struct Loop {
       constexpr int kLeft = treeSplit(kCount);
       const V left = tree<kFirst, kLeft>(load, prescale);
       const V right = tree<kFirst + kLeft, kCount - kLeft>(load, prescale);
-      return combineTwo<kCombine>(left, right);
+      return combineTwo<kCombine, Scalar>(left, right);
     }
   }
 
   static RUEDA_INLINE typename Out::Stored finish(V vector, V postscale) {
     if constexpr (kPost) vector = vector * postscale;
-    return Out::narrow(Out::finish(vector));
+    if constexpr (Scalar(0.5) != 0) vector = canonicalNan(vector);
+    return Out::narrow(vector);
   }
 
   // One step of kVectors vectors; the results stay in registers. Reads all inputs before it

@@ -13,39 +13,41 @@
 namespace rueda::shm {
 namespace {  // NOLINT(google-build-namespaces): see reduce_vector.h.
 
+// Loops over 1, 2 and 4 inputs; for sums also 3 and 8, for sums of floats all up to 8.
 template <typename In, typename Out, Combine kCombine, bool kPre, bool kPost>
-constexpr KernelsByInputs fewLoops() {
+constexpr KernelsByInputs loops() {
   KernelsByInputs loops;
   loops.of[1] = Loop<In, Out, kCombine, 1, kPre, kPost>::run;
   loops.of[2] = Loop<In, Out, kCombine, 2, kPre, kPost>::run;
   loops.of[4] = Loop<In, Out, kCombine, 4, kPre, kPost>::run;
-  return loops;
-}
-
-template <typename In, typename Out, Combine kCombine, bool kPre, bool kPost>
-constexpr KernelsByInputs manyLoops() {
-  KernelsByInputs loops = fewLoops<In, Out, kCombine, kPre, kPost>();
-  if constexpr (kCombine == Combine::kAdd) {
+  if constexpr (kCombine == Combine::kAdd && !kPre) {
     loops.of[3] = Loop<In, Out, kCombine, 3, kPre, kPost>::run;
     loops.of[8] = Loop<In, Out, kCombine, 8, kPre, kPost>::run;
+    if constexpr (std::is_floating_point_v<typename In::Scalar>) {
+      loops.of[5] = Loop<In, Out, kCombine, 5, kPre, kPost>::run;
+      loops.of[6] = Loop<In, Out, kCombine, 6, kPre, kPost>::run;
+      loops.of[7] = Loop<In, Out, kCombine, 7, kPre, kPost>::run;
+    }
   }
   return loops;
 }
 
 template <typename Format, Combine kCombine>
 constexpr KernelSet floatSet() {
-  using Accumulator = Native<typename Format::Scalar>;
+  using Accumulator = typename Format::Accumulator;
   KernelSet set;
   set.accumulatorBytes = Accumulator::kBytes;
-  set.direct = manyLoops<Format, Format, kCombine, false, false>();
-  set.directPost = manyLoops<Format, Format, kCombine, false, true>();
-  set.directPrePost = fewLoops<Format, Format, kCombine, true, true>();
-  if constexpr (std::is_same_v<Format, Accumulator>) {
-    set.leaf = set.direct;
-    set.leafPre = set.directPrePost;
-  } else {
-    set.leaf = manyLoops<Format, Accumulator, kCombine, false, false>();
-    set.leafPre = fewLoops<Format, Accumulator, kCombine, true, false>();
+  set.direct = loops<Format, Format, kCombine, false, false>();
+  if constexpr (kCombine == Combine::kAdd) {
+    set.directPost = loops<Format, Format, kCombine, false, true>();
+    set.directPrePost = loops<Format, Format, kCombine, true, true>();
+  }
+  set.leaf.of[1] = Loop<Format, Accumulator, Combine::kAdd, 1, false, false>::run;
+  set.leaf.of[4] = Loop<Format, Accumulator, kCombine, 4, false, false>::run;
+  set.leafPre.of[1] = Loop<Format, Accumulator, Combine::kAdd, 1, true, false>::run;
+  if constexpr (kCombine == Combine::kAdd) {
+    set.leaf.of[8] = Loop<Format, Accumulator, kCombine, 8, false, false>::run;
+    set.leafPre.of[4] = Loop<Format, Accumulator, kCombine, 4, true, false>::run;
   }
   set.combine = Loop<Accumulator, Accumulator, kCombine, 2, false, false>::run;
   set.spread = Loop<Accumulator, Format, Combine::kAdd, 1, false, false>::run;
@@ -57,7 +59,7 @@ template <typename Format, Combine kCombine>
 constexpr KernelSet unscaledSet() {
   KernelSet set;
   set.accumulatorBytes = Format::kBytes;
-  set.direct = manyLoops<Format, Format, kCombine, false, false>();
+  set.direct = loops<Format, Format, kCombine, false, false>();
   set.leaf = set.direct;
   set.combine = set.direct.of[2];
   set.spread = Loop<Format, Format, Combine::kAdd, 1, false, false>::run;

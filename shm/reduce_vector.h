@@ -98,8 +98,8 @@ RUEDA_INLINE V broadcast(T value) {
 template <typename V>
 RUEDA_INLINE V canonicalNan(V vector) {
   using T = decltype(vector[0] + vector[0]);
-  if constexpr (sizeof(T) == 4) return vector == vector ? vector : broadcast<V>(__builtin_nanf(""));
-  if constexpr (sizeof(T) == 8) return vector == vector ? vector : broadcast<V>(__builtin_nan(""));
+  constexpr T kNan = static_cast<T>(__builtin_nan(""));
+  return vector == vector ? vector : broadcast<V>(kNan);
 }
 
 }  // namespace

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C ABI over the C++ client: checks arguments, lets no exception pass, keeps the last error of
+// each thread.
+#include "client/c/rueda.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "client/cpp/client.h"
+#include "shm/unix_socket.h"
+
+using rueda::client::Client;
+using rueda::client::Operation;
+using rueda::client::Options;
+using rueda::shm::Code;
+using rueda::shm::Status;
+
+struct rueda_session {
+  std::unique_ptr<Client> client;
+};
+
+namespace {
+
+thread_local std::string lastError;
+
+int32_t report(const Status& status) {
+  if (status.isOk()) return RUEDA_OK;
+  lastError = status.message();
+  return static_cast<int32_t>(status.code());
+}
+
+int32_t invalid(const char* text) { return report({Code::kInvalidArgument, text}); }
+
+// Runs a call body: third-party exceptions (out of memory, threads) become codes.
+template <typename Body>
+int32_t guarded(const Body& body) {
+  try {
+    return report(body());
+  } catch (const std::bad_alloc&) {
+    return report({Code::kResourceExhausted, "out of memory"});
+  } catch (const std::exception& error) {
+    return report({Code::kInternal, error.what()});
+  }
+}
+
+Status checkSession(const rueda_session* session) {
+  if (session == nullptr) return {Code::kNotInitialized, "no session: rueda_open has not succeeded"};
+  if (session->client->isForked())
+    return {Code::kNotInitialized,
+            "this process was forked from the one that opened the session; open one of its own"};
+  return Status::ok();
+}
+
+// Reads a caller's struct, which may be of another version: missing fields are zero.
+template <typename T>
+Status readVersioned(const T* from, T* to) {
+  if (from == nullptr || from->struct_size < offsetof(T, struct_size) + sizeof from->struct_size)
+    return {Code::kInvalidArgument, "struct_size is not set"};
+  std::memset(static_cast<void*>(to), 0, sizeof *to);
+  std::memcpy(static_cast<void*>(to), from, std::min<size_t>(sizeof *to, from->struct_size));
+  return Status::ok();
+}
+
+Status countElements(const rueda_op& raw, Operation* op) {
+  op->count = 1;
+  for (uint32_t i = 0; i < raw.ndim; ++i) {
+    const int64_t dim = raw.shape[i];
+    if (dim < 0 || (dim > 0 && op->count > rueda::shm::kMaxElements / static_cast<uint64_t>(dim)))
+      return {Code::kInvalidArgument,
+              "'" + std::string(op->name) + "': dimension " + std::to_string(i) + " is " + std::to_string(dim)};
+    op->count *= static_cast<uint64_t>(dim);
+  }
+  return Status::ok();
+}
+
+Status toOperation(const rueda_op* from, Operation* op) {
+  rueda_op raw;
+  RUEDA_RETURN_IF_ERROR(readVersioned(from, &raw));
+  const auto kind = rueda::shm::opKindFromWire(raw.kind);
+  const auto dtype = rueda::shm::dtypeFromWire(raw.dtype);
+  const auto reduceOp = rueda::shm::reduceOpFromWire(raw.reduce_op);
+  if (raw.name == nullptr) return {Code::kInvalidArgument, "an operation needs a name"};
+  op->name = raw.name;
+  if (!kind || !dtype || !reduceOp)
+    return {Code::kInvalidArgument, "'" + std::string(op->name) + "': unknown kind " + std::to_string(raw.kind) +
+                                        ", dtype " + std::to_string(raw.dtype) + " or reduce op " +
+                                        std::to_string(raw.reduce_op)};
+  if (raw.ndim > rueda::shm::kMaxDims || (raw.ndim > 0 && raw.shape == nullptr))
+    return {Code::kInvalidArgument, "'" + std::string(op->name) + "': " + std::to_string(raw.ndim) +
+                                        " dimensions, or no shape"};
+  op->kind = *kind;
+  op->dtype = *dtype;
+  op->reduceOp = *reduceOp;
+  op->input = raw.input;
+  op->output = raw.output;
+  op->shape = raw.shape;
+  op->ndim = raw.ndim;
+  op->root = raw.root;
+  op->prescale = raw.scale_set != 0 ? raw.prescale : 1.0;
+  op->postscale = raw.scale_set != 0 ? raw.postscale : 1.0;
+  return countElements(raw, op);
+}
+
+Options toOptions(const rueda_options& raw) {
+  Options options;
+  options.rank = raw.rank;
+  options.size = raw.size;
+  options.localRank = raw.local_rank;
+  options.localSize = raw.local_size;
+  options.crossRank = raw.cross_rank;
+  options.crossSize = raw.cross_size;
+  const auto text = [](const auto& field) { return rueda::shm::fieldText(field, sizeof field); };
+  if (raw.socket[0] != '\0') options.socket = text(raw.socket);
+  if (raw.job[0] != '\0') options.job = text(raw.job);
+  if (raw.hostname[0] != '\0') options.hostname = text(raw.hostname);
+  if (raw.start_timeout_ms != 0) options.startTimeoutMs = raw.start_timeout_ms;
+  options.isolated = raw.isolated != 0;
+  if (raw.interrupted != nullptr)
+    options.interrupted = [call = raw.interrupted, context = raw.interrupted_context] {
+      return call(context) != 0;
+    };
+  return options;
+}
+
+}  // namespace
+
+extern "C" {
+
+uint32_t rueda_abi_version(void) { return RUEDA_ABI_VERSION; }
+
+const char* rueda_version(void) { return "0.1.0"; }
+
+const char* rueda_last_error(void) { return lastError.c_str(); }
+
+const char* rueda_code_name(int32_t code) { return rueda::shm::codeName(static_cast<Code>(code)); }
+
+uint32_t rueda_dtype_size(uint32_t dtype) {
+  const auto known = dtype < 256 ? rueda::shm::dtypeFromWire(static_cast<uint8_t>(dtype)) : std::nullopt;
+  return known ? static_cast<uint32_t>(rueda::shm::dtypeSize(*known)) : 0;
+}
+
+int32_t rueda_options_init(rueda_options* options) {
+  if (options == nullptr || options->struct_size < sizeof(rueda_options)) return invalid("struct_size is not set");
+  return guarded([&]() -> Status {
+    RUEDA_ASSIGN_OR_RETURN(const Options found, rueda::client::optionsFromEnvironment());
+    if (found.socket.size() >= sizeof options->socket || found.job.size() >= sizeof options->job ||
+        found.hostname.size() >= sizeof options->hostname)
+      return {Code::kInvalidArgument, "RUEDA_SOCKET, RUEDA_JOB or RUEDA_HOSTNAME is too long"};
+    std::memset(options, 0, sizeof *options);
+    options->struct_size = sizeof *options;
+    options->rank = found.rank;
+    options->size = found.size;
+    options->local_rank = found.localRank;
+    options->local_size = found.localSize;
+    options->cross_rank = found.crossRank;
+    options->cross_size = found.crossSize;
+    options->start_timeout_ms = found.startTimeoutMs;
+    options->isolated = found.isolated ? 1 : 0;
+    rueda::shm::copyText(options->socket, sizeof options->socket, found.socket);
+    rueda::shm::copyText(options->job, sizeof options->job, found.job);
+    rueda::shm::copyText(options->hostname, sizeof options->hostname, found.hostname);
+    return Status::ok();
+  });
+}
+
+int32_t rueda_open(const rueda_options* options, rueda_session** session) {
+  if (session == nullptr) return invalid("session is NULL");
+  *session = nullptr;
+  return guarded([&]() -> Status {
+    rueda_options raw;
+    RUEDA_RETURN_IF_ERROR(readVersioned(options, &raw));
+    if (raw.size < 1 || raw.rank < 0 || raw.rank >= raw.size)
+      return {Code::kInvalidArgument, "rank " + std::to_string(raw.rank) + " of " + std::to_string(raw.size)};
+    RUEDA_ASSIGN_OR_RETURN(auto client, Client::open(toOptions(raw)));
+    *session = new rueda_session{std::move(client)};
+    return Status::ok();
+  });
+}
+
+void rueda_close(rueda_session* session) { delete session; }
+
+int32_t rueda_rank(const rueda_session* session) { return session == nullptr ? -1 : session->client->rank(); }
+
+int32_t rueda_size(const rueda_session* session) { return session == nullptr ? -1 : session->client->size(); }
+
+int32_t rueda_health(rueda_session* session) {
+  return guarded([&]() -> Status {
+    RUEDA_RETURN_IF_ERROR(checkSession(session));
+    return session->client->health();
+  });
+}
+
+int32_t rueda_alloc(rueda_session* session, uint64_t bytes, void** pointer) {
+  if (pointer == nullptr) return invalid("pointer is NULL");
+  *pointer = nullptr;
+  return guarded([&]() -> Status {
+    RUEDA_RETURN_IF_ERROR(checkSession(session));
+    RUEDA_ASSIGN_OR_RETURN(*pointer, session->client->memory().allocate(bytes));
+    return Status::ok();
+  });
+}
+
+int32_t rueda_free(rueda_session* session, void* pointer) {
+  return guarded([&]() -> Status {
+    RUEDA_RETURN_IF_ERROR(checkSession(session));
+    return session->client->memory().free(pointer);
+  });
+}
+
+int32_t rueda_owns(rueda_session* session, const void* pointer, uint64_t bytes) {
+  return checkSession(session).isOk() && session->client->memory().owns(pointer, bytes) ? 1 : 0;
+}
+
+int32_t rueda_run(rueda_session* session, const rueda_op* op) {
+  return guarded([&]() -> Status {
+    RUEDA_RETURN_IF_ERROR(checkSession(session));
+    Operation operation;
+    RUEDA_RETURN_IF_ERROR(toOperation(op, &operation));
+    return session->client->run(operation);
+  });
+}
+
+int32_t rueda_submit(rueda_session* session, const rueda_op* ops, uint32_t count, rueda_handle* handles) {
+  if (count > 0 && (ops == nullptr || handles == nullptr)) return invalid("ops or handles is NULL");
+  return guarded([&]() -> Status {
+    RUEDA_RETURN_IF_ERROR(checkSession(session));
+    std::vector<Operation> operations(count);
+    const auto* bytes = reinterpret_cast<const char*>(ops);
+    for (uint32_t i = 0; i < count; ++i)  // The caller's struct may have another size than ours.
+      RUEDA_RETURN_IF_ERROR(toOperation(
+          reinterpret_cast<const rueda_op*>(bytes + size_t{i} * ops->struct_size), &operations[i]));
+    std::vector<uint64_t> ids;
+    RUEDA_RETURN_IF_ERROR(session->client->submit(operations, &ids));
+    std::copy(ids.begin(), ids.end(), handles);
+    return Status::ok();
+  });
+}
+
+int32_t rueda_poll(rueda_session* session, rueda_handle handle, int32_t* done) {
+  if (done == nullptr) return invalid("done is NULL");
+  return guarded([&]() -> Status {
+    RUEDA_RETURN_IF_ERROR(checkSession(session));
+    RUEDA_ASSIGN_OR_RETURN(const bool isDone, session->client->poll(handle));
+    *done = isDone ? 1 : 0;
+    return Status::ok();
+  });
+}
+
+int32_t rueda_wait(rueda_session* session, rueda_handle handle, uint32_t timeout_ms) {
+  return guarded([&]() -> Status {
+    RUEDA_RETURN_IF_ERROR(checkSession(session));
+    return session->client->wait(handle, std::chrono::milliseconds(timeout_ms));
+  });
+}
+
+int32_t rueda_gather_result(rueda_session* session, rueda_handle handle, rueda_gathered* result) {
+  if (result == nullptr || result->struct_size < sizeof *result) return invalid("struct_size is not set");
+  return guarded([&]() -> Status {
+    RUEDA_RETURN_IF_ERROR(checkSession(session));
+    const auto* gathered = session->client->gathered(handle);
+    if (gathered == nullptr)
+      return {Code::kInvalidArgument, "handle " + std::to_string(handle) + " is no finished allgather"};
+    result->ranks = static_cast<uint32_t>(gathered->firstDims.size());
+    result->data = gathered->data;
+    result->bytes = gathered->bytes;
+    result->first_dims = gathered->firstDims.data();
+    return Status::ok();
+  });
+}
+
+int32_t rueda_release(rueda_session* session, rueda_handle handle) {
+  return guarded([&]() -> Status {
+    RUEDA_RETURN_IF_ERROR(checkSession(session));
+    return session->client->release(handle);
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// One rank of one job: memory, blocking and asynchronous collectives. All members may be called from
+// any thread; the destructor when no other call is running.
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "client/cpp/direct.h"
+#include "client/cpp/memory.h"
+#include "client/cpp/submitter.h"
+
+namespace rueda::client {
+
+// Rows of all ranks, one behind the other.
+struct Gathered {
+  const char* data = nullptr;
+  uint64_t bytes = 0;
+  std::vector<int64_t> firstDims;  // By rank.
+};
+
+class Client : private WaitNotes {
+ public:
+  // Connects and waits for the job's ranks. Blocking.
+  static shm::Result<std::unique_ptr<Client>> open(const Options& options);
+  ~Client() override;
+
+  Memory& memory() { return memory_; }
+  int rank() const { return options_.rank; }
+  int size() const { return options_.size; }
+  bool isForked() const { return connection_->isForked(); }
+  // What ended the session, or ok.
+  shm::Status health();
+
+  // Runs one operation (not an allgather) and returns with its result in op.output. Blocking.
+  shm::Status run(const Operation& op);
+  // Starts operations; more than one form a group. handles[i] for ops[i].
+  shm::Status submit(const std::vector<Operation>& ops, std::vector<uint64_t>* handles);
+  shm::Result<bool> poll(uint64_t handle);
+  // Waits for the outcome; `timeout` zero: no limit. Blocking.
+  shm::Status wait(uint64_t handle, std::chrono::milliseconds timeout);
+  // Of a waited-for allgather, until release(). nullptr for an unknown handle.
+  const Gathered* gathered(uint64_t handle);
+  shm::Status release(uint64_t handle);
+
+ private:
+  // An operation on its way. Guarded by mutex_.
+  struct Flight {
+    shm::OpKind kind = shm::OpKind::kAllreduce;
+    std::string name;
+    bool done = false;
+    shm::Status status;
+    char* block = nullptr;        // Arena block that stands in for foreign memory, or nullptr.
+    void* copyTo = nullptr;       // Foreign output that gets the block's bytes.
+    uint64_t bytes = 0;
+    uint64_t rowBytes = 0;        // Allgather: bytes of one row.
+    std::vector<shm::RowBlock> rows;
+    std::unique_ptr<Gathered> gathered;
+    char* gatheredBlock = nullptr;
+    std::unique_ptr<char[]> gatheredCopy;
+  };
+
+  Client(const Options& options, std::unique_ptr<Connection> connection);
+  shm::Status checkOperation(const Operation& op) const;
+  shm::Status runAlone(const Operation& op) const;
+  shm::Status runThroughRing(const Operation& op, bool tried, uint32_t directIndex);
+  shm::Status prepareStaging(const Operation& op);
+  // Registers one operation: id, name, blocks for foreign memory, copies in.
+  shm::Status prepare(const Operation& op, Submission* submission);
+  void forget(uint64_t id);
+  void drainCompletions();
+  void takeCompletion(const shm::CompletionEntry& entry, const std::vector<char>& tail);
+  bool isDone(uint64_t id);
+  shm::Status finishGather(uint64_t id);
+  shm::Status collectRows(uint64_t id, const std::vector<shm::RowBlock>& rows, uint64_t rowBytes);
+  bool hasRoom();
+
+  void sleepsInDirect(const Operation& op, uint32_t index) override;
+  void wokeFromDirect() override;
+
+  // Constant.
+  const Options options_;
+  const std::unique_ptr<Connection> connection_;
+  // Own locks.
+  Memory memory_;
+  Patience patience_;
+  Submitter submitter_;
+  DirectPath direct_;
+  std::mutex stagingMutex_;
+  uint64_t directNote_ = 0;  // Of the one thread in the direct path.
+  // Guarded by mutex_.
+  std::mutex mutex_;
+  shm::RingConsumer completions_;
+  std::unordered_map<uint64_t, Flight> flights_;
+  std::unordered_set<std::string> names_;  // Without an outcome yet.
+  std::unordered_map<uint64_t, char*> gatherInputs_;  // Blocks that peers may still read.
+  uint64_t nextId_ = 1;
+  uint32_t nextGroup_ = 1;
+};
+
+}  // namespace rueda::client

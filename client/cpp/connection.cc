@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cpp/connection.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "shm/memfd.h"
+
+namespace rueda::client {
+
+using shm::Code;
+using shm::MessageType;
+using shm::Packet;
+using shm::Result;
+using shm::Status;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+constexpr int kWaitSliceMs = 100;
+constexpr int kGrantTimeoutMs = 30000;
+constexpr int kFailureTextMs = 500;
+constexpr int kWelcomeTimeoutMs = 10000;
+
+// Counts forks on the child's side. A process-wide fact, hence the one static: a session made before
+// a fork must not be used, or ended, by the child.
+std::atomic<uint32_t> forkGeneration{0};
+
+uint32_t currentForkGeneration() {
+  static const int registered =
+      ::pthread_atfork(nullptr, nullptr, [] { forkGeneration.fetch_add(1, std::memory_order_relaxed); });
+  (void)registered;
+  return forkGeneration.load(std::memory_order_relaxed);
+}
+
+int millisecondsUntil(Clock::time_point deadline) {
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+  return static_cast<int>(std::max<int64_t>(0, left.count()));
+}
+
+Status fromNotice(const shm::Notice& notice) {
+  const auto code = static_cast<Code>(notice.code);
+  return {code == Code::kOk ? Code::kProtocolError : code, shm::fieldText(notice.text, sizeof notice.text)};
+}
+
+Status daemonLost() {
+  return {Code::kDaemonLost, "the rueda daemon has ended, or closed this connection"};
+}
+
+}  // namespace
+
+Connection::Connection() : forkGeneration_(currentForkGeneration()) {}
+
+Connection::~Connection() {
+  if (socket_.valid() && !isForked())
+    (void)shm::sendMessage(socket_.get(), shm::makeMessage<shm::PlainMessage>(MessageType::kGoodbye));
+}
+
+bool Connection::isForked() const {
+  return forkGeneration.load(std::memory_order_relaxed) != forkGeneration_;
+}
+
+shm::ControlHeader* Connection::control() const {
+  return reinterpret_cast<shm::ControlHeader*>(control_.data());
+}
+
+shm::Board* Connection::board() const { return reinterpret_cast<shm::Board*>(board_.data()); }
+
+Result<std::unique_ptr<Connection>> Connection::open(const Options& options) {
+  RUEDA_ASSIGN_OR_RETURN(auto socket, shm::connectUnix(options.socket));
+  std::unique_ptr<Connection> connection(new Connection());
+  connection->socket_ = std::move(socket);
+  RUEDA_RETURN_IF_ERROR(connection->greet(options));
+  RUEDA_RETURN_IF_ERROR(connection->awaitWelcome(options));
+  RUEDA_RETURN_IF_ERROR(connection->awaitJob(options));
+  return connection;
+}
+
+Status Connection::greet(const Options& options) {
+  auto hello = shm::makeMessage<shm::Hello>(MessageType::kHello);
+  if (options.job.empty() || options.job.size() >= sizeof hello.job)
+    return {Code::kInvalidArgument, "job id '" + options.job + "' must have 1 to 127 bytes"};
+  hello.protocolMin = shm::kProtocolMin;
+  hello.protocolMax = shm::kProtocolMax;
+  hello.rank = options.rank;
+  hello.size = options.size;
+  hello.localRank = options.localRank;
+  hello.localSize = options.localSize;
+  hello.startTimeoutMs = options.startTimeoutMs;
+  hello.isolated = options.isolated ? 1 : 0;
+  shm::copyText(hello.job, sizeof hello.job, options.job);
+  shm::copyText(hello.hostname, sizeof hello.hostname, options.hostname);
+  const Status sent = shm::sendMessage(socket_.get(), hello);
+  // A daemon that refuses at once may have closed already; its reason is still to be read.
+  return sent.code() == Code::kDaemonLost ? Status::ok() : sent;
+}
+
+Result<bool> Connection::receive(int timeoutMs, Packet* packet) {
+  pollfd waiting{socket_.get(), POLLIN, 0};
+  const int ready = ::poll(&waiting, 1, timeoutMs);
+  if (ready <= 0) return false;
+  RUEDA_ASSIGN_OR_RETURN(const auto state, shm::receivePacket(socket_.get(), false, packet));
+  if (state == shm::ReceiveState::kClosed) return daemonLost();
+  return state == shm::ReceiveState::kPacket;
+}
+
+Status Connection::awaitWelcome(const Options& options) {
+  const auto deadline = Clock::now() + std::chrono::milliseconds(kWelcomeTimeoutMs);
+  Packet packet;
+  for (;;) {
+    RUEDA_ASSIGN_OR_RETURN(const bool got, receive(std::min(kWaitSliceMs, millisecondsUntil(deadline)), &packet));
+    if (got) break;
+    if (options.interrupted && options.interrupted()) return {Code::kInterrupted, "interrupted in init"};
+    if (Clock::now() >= deadline)
+      return {Code::kDeadlineExceeded, "the daemon at " + options.socket + " does not answer"};
+  }
+  if (const auto* refused = packet.as<shm::Notice>(MessageType::kRefused)) return fromNotice(*refused);
+  const auto* welcome = packet.as<shm::Welcome>(MessageType::kWelcome);
+  if (welcome == nullptr || packet.fds.size() != 3)
+    return {Code::kProtocolError, "the daemon at " + options.socket + " did not welcome us"};
+  welcome_ = *welcome;
+  RUEDA_RETURN_IF_ERROR(shm::verifySealedMemfd(packet.fds[0].get(), shm::kControlBytes));
+  RUEDA_RETURN_IF_ERROR(shm::verifySealedMemfd(packet.fds[2].get(), shm::kBoardBytes));
+  RUEDA_ASSIGN_OR_RETURN(control_, shm::Mapping::map(packet.fds[0].get(), shm::kControlBytes));
+  RUEDA_ASSIGN_OR_RETURN(board_, shm::Mapping::map(packet.fds[2].get(), shm::kBoardBytes));
+  control_.touch();
+  board_.touch();
+  doorbell_ = std::move(packet.fds[1]);
+  return Status::ok();
+}
+
+Status Connection::awaitJob(const Options& options) {
+  // The daemon keeps the deadline and tells who is missing; this one is for a daemon that hangs.
+  const auto deadline = Clock::now() + std::chrono::milliseconds(options.startTimeoutMs + kWelcomeTimeoutMs);
+  Packet packet;
+  for (;;) {
+    RUEDA_ASSIGN_OR_RETURN(const bool got, receive(kWaitSliceMs, &packet));
+    if (!got) {
+      if (options.interrupted && options.interrupted()) return {Code::kInterrupted, "interrupted in init"};
+      if (Clock::now() >= deadline) return {Code::kDeadlineExceeded, "the daemon does not complete the job"};
+      continue;
+    }
+    if (packet.as<shm::PlainMessage>(MessageType::kJobReady) != nullptr) return Status::ok();
+    RUEDA_RETURN_IF_ERROR(handlePacket(packet));
+    if (hasFailed()) return failure();
+  }
+}
+
+Status Connection::handlePacket(const Packet& packet) {
+  if (const auto* notice = packet.as<shm::Notice>(MessageType::kFormingNotice)) {
+    std::fprintf(stderr, "rueda: %s\n", shm::fieldText(notice->text, sizeof notice->text).c_str());
+    return Status::ok();
+  }
+  for (const MessageType type : {MessageType::kJobFailed, MessageType::kRefused})
+    if (const auto* notice = packet.as<shm::Notice>(type)) {
+      fail(fromNotice(*notice));
+      return Status::ok();
+    }
+  const auto* peer = packet.as<shm::SegmentMessage>(MessageType::kPeerSegment);
+  if (peer == nullptr || packet.fds.size() != 1)
+    return {Code::kProtocolError, "unexpected message from the daemon"};
+  RUEDA_ASSIGN_OR_RETURN(auto mapping, shm::Mapping::map(packet.fds[0].get(), peer->bytes));
+  mapping.touch();
+  segments_.add(peer->segment, false, std::move(mapping));
+  return Status::ok();
+}
+
+void Connection::pump() {
+  const std::unique_lock<std::mutex> lock(socketMutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return;  // Somebody else is reading.
+  Packet packet;
+  for (;;) {
+    const auto got = receive(0, &packet);
+    const Status handled = !got.isOk() ? got.status() : got.value() ? handlePacket(packet) : Status::ok();
+    if (!handled.isOk()) return fail(handled);
+    if (!got.value()) return;
+  }
+}
+
+Status Connection::awaitSegment(uint32_t id, int timeoutMs) {
+  const auto deadline = Clock::now() + std::chrono::milliseconds(timeoutMs);
+  const std::lock_guard<std::mutex> lock(socketMutex_);
+  while (segments_.region(id).base == nullptr) {
+    if (hasFailed()) return failure();
+    Packet packet;
+    const auto got = receive(std::min(kWaitSliceMs, millisecondsUntil(deadline)), &packet);
+    const Status handled = !got.isOk() ? got.status() : got.value() ? handlePacket(packet) : Status::ok();
+    if (!handled.isOk()) {
+      fail(handled);
+      return handled;
+    }
+    if (Clock::now() >= deadline)
+      return {Code::kInternal, "segment " + std::to_string(id) + " of a peer did not arrive"};
+  }
+  return Status::ok();
+}
+
+Result<uint32_t> Connection::addSegment(uint64_t bytes) {
+  auto request = shm::makeMessage<shm::SegmentMessage>(MessageType::kAllocSegment);
+  request.bytes = (bytes + 4095) / 4096 * 4096;
+  const std::lock_guard<std::mutex> lock(socketMutex_);
+  RUEDA_RETURN_IF_ERROR(shm::sendMessage(socket_.get(), request));
+  const auto deadline = Clock::now() + std::chrono::milliseconds(kGrantTimeoutMs);
+  for (;;) {
+    if (hasFailed()) return failure();
+    Packet packet;
+    const auto got = receive(kWaitSliceMs, &packet);
+    if (!got.isOk()) {
+      fail(got.status());
+      return got.status();
+    }
+    if (!got.value()) {
+      if (Clock::now() < deadline) continue;
+      return Status(Code::kDeadlineExceeded, "the daemon does not answer a request for memory");
+    }
+    const auto* grant = packet.as<shm::SegmentMessage>(MessageType::kSegmentGranted);
+    if (grant == nullptr) {
+      RUEDA_RETURN_IF_ERROR(handlePacket(packet));
+      continue;
+    }
+    if (grant->code != 0)
+      return Status(static_cast<Code>(grant->code), shm::fieldText(grant->text, sizeof grant->text));
+    if (packet.fds.size() != 1) return Status(Code::kProtocolError, "a segment without a descriptor");
+    RUEDA_RETURN_IF_ERROR(shm::verifySealedMemfd(packet.fds[0].get(), grant->bytes));
+    RUEDA_ASSIGN_OR_RETURN(auto mapping, shm::Mapping::map(packet.fds[0].get(), grant->bytes));
+    mapping.touch();
+    const uint32_t id = grant->segment;
+    segments_.add(id, true, std::move(mapping));
+    auto ready = shm::makeMessage<shm::SegmentMessage>(MessageType::kSegmentReady);
+    ready.segment = id;
+    RUEDA_RETURN_IF_ERROR(shm::sendMessage(socket_.get(), ready));
+    return id;
+  }
+}
+
+Status Connection::failure() const {
+  const std::lock_guard<std::mutex> lock(failureMutex_);
+  return failure_;
+}
+
+void Connection::fail(const Status& status) {
+  const std::lock_guard<std::mutex> lock(failureMutex_);
+  if (failure_.isOk()) failure_ = status;
+  // release: a reader of the flag then finds the text.
+  failed_.store(true, std::memory_order_release);
+}
+
+Status Connection::awaitFailure() {
+  const auto deadline = Clock::now() + std::chrono::milliseconds(kFailureTextMs);
+  while (!hasFailed() && Clock::now() < deadline) {
+    pollfd waiting{socket_.get(), POLLIN, 0};
+    ::poll(&waiting, 1, 10);
+    pump();
+  }
+  if (!hasFailed()) fail({Code::kRankLost, "the job has ended; the daemon did not say why"});
+  return failure();
+}
+
+}  // namespace rueda::client

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The Unix socket to the daemon: handshake, segments, and the news that the job or the daemon has
+// ended. There is no thread behind it: whoever waits for something looks at the socket now and then.
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "client/cpp/options.h"
+#include "client/cpp/segments.h"
+#include "shm/board.h"
+#include "shm/unix_socket.h"
+
+namespace rueda::client {
+
+class Connection {
+ public:
+  // Connects, greets, and waits until all ranks of the job are there. Blocking.
+  static shm::Result<std::unique_ptr<Connection>> open(const Options& options);
+  // Says goodbye, unless the process is a forked child.
+  ~Connection();
+
+  // A new own segment of at least `bytes`, mapped, touched and shown to the peers. Blocking.
+  shm::Result<uint32_t> addSegment(uint64_t bytes);
+
+  // Reads what the daemon has sent. Any thread, does not block.
+  void pump();
+  // Waits up to `timeoutMs` for a peer's segment that is on its way. kInternal if it does not come.
+  shm::Status awaitSegment(uint32_t id, int timeoutMs);
+
+  // What ended the session, or ok. Sticky. Any thread.
+  shm::Status failure() const;
+  bool hasFailed() const { return failed_.load(std::memory_order_acquire); }
+  // Ends the session from this side (an interrupted collective); the first reason wins.
+  void fail(const shm::Status& status);
+  // As failure(), for a board that says the job is over: waits a moment for the text.
+  shm::Status awaitFailure();
+
+  // The process forked: this copy of the session is not to be used.
+  bool isForked() const;
+
+  shm::ControlHeader* control() const;
+  shm::Board* board() const;
+  const shm::Welcome& policy() const { return welcome_; }
+  int doorbell() const { return doorbell_.get(); }
+  Segments& segments() { return segments_; }
+  const Segments& segments() const { return segments_; }
+
+ private:
+  Connection();
+  shm::Status greet(const Options& options);
+  shm::Status awaitWelcome(const Options& options);
+  shm::Status awaitJob(const Options& options);
+  shm::Status handlePacket(const shm::Packet& packet);
+  // One packet, waiting up to timeoutMs. False when none came. REQUIRES: socketMutex_ held.
+  shm::Result<bool> receive(int timeoutMs, shm::Packet* packet);
+
+  shm::Fd socket_;
+  shm::Fd doorbell_;
+  shm::Mapping control_;
+  shm::Mapping board_;
+  shm::Welcome welcome_{};
+  Segments segments_;
+  const uint32_t forkGeneration_;
+
+  std::mutex socketMutex_;  // Held by the one that reads the socket.
+  mutable std::mutex failureMutex_;
+  shm::Status failure_;     // Guarded by failureMutex_.
+  std::atomic<bool> failed_{false};
+};
+
+}  // namespace rueda::client

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cpp/direct.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace rueda::client {
+
+using shm::indexAhead;
+using shm::OpKind;
+using shm::tagged;
+using shm::tagIndex;
+using shm::tagLow;
+
+namespace {
+
+constexpr uint64_t kChunkBytes = 256 << 10;  // Of one slice; what a rank claims at a time.
+constexpr int kSegmentTimeoutMs = 10000;
+
+// How an operation is cut: `slices` equal parts, each of chunks that are claimed one by one.
+struct Cut {
+  uint32_t slices = 1;
+  uint64_t perSlice = 0;  // Elements; the last slice has the rest.
+  uint64_t perChunk = 0;  // Elements.
+
+  uint32_t chunksOf(uint32_t slice, uint64_t count) const {
+    const uint64_t begin = std::min(count, slice * perSlice);
+    const uint64_t elements = std::min(count, begin + perSlice) - begin;
+    return static_cast<uint32_t>((elements + perChunk - 1) / perChunk);
+  }
+};
+
+Cut cut(const Operation& op, int size, uint64_t sliceFromBytes) {
+  const uint64_t elementBytes = shm::dtypeSize(op.dtype);
+  const uint64_t line = 64 / elementBytes;
+  Cut c;
+  c.slices = op.bytes() >= sliceFromBytes ? static_cast<uint32_t>(size) : 1;
+  c.perSlice = ((op.count + c.slices - 1) / c.slices + line - 1) / line * line;
+  c.perChunk = kChunkBytes / elementBytes;
+  return c;
+}
+
+// Claims the next chunk of a slice; false when all are taken.
+bool claim(shm::ClaimLine* line, uint32_t index, uint32_t chunks, uint32_t* chunk) {
+  uint64_t word = line->word.load(std::memory_order_relaxed);
+  for (;;) {
+    const uint32_t taken = tagIndex(word) == index ? tagLow(word) : 0;
+    if (taken >= chunks) return false;
+    if (line->word.compare_exchange_weak(word, tagged(index, taken + 1), std::memory_order_relaxed)) {
+      *chunk = taken;
+      return true;
+    }
+  }
+}
+
+}  // namespace
+
+DirectPath::DirectPath(Connection& connection, Patience& patience, WaitNotes& notes, int rank, int size)
+    : connection_(connection),
+      patience_(patience),
+      notes_(notes),
+      board_(connection.board()),
+      rank_(rank),
+      size_(size) {}
+
+bool DirectPath::offers(const Operation& op) const {
+  return connection_.policy().directEnabled != 0 && op.kind != OpKind::kAllgather;
+}
+
+DirectPath::End DirectPath::run(const Operation& op, uint32_t* index, bool* tried) {
+  const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+  *tried = lock.owns_lock();
+  if (!*tried) return End::kFallback;
+  if (connection_.hasFailed()) return End::kFailed;
+  const uint64_t resume = resume_.exchange(0, std::memory_order_relaxed);
+  if (resume != 0 && indexAhead(tagLow(resume), next_) > 0) next_ = tagLow(resume);
+  *index = next_++;
+  return runPosted(op, *index, signatureOf(op));
+}
+
+DirectPath::End DirectPath::runPosted(const Operation& op, uint32_t index, uint32_t signature) {
+  const bool isInline = op.kind == OpKind::kBarrier || op.bytes() <= shm::kInlineBytes;
+  if (!post(op, index, signature, isInline)) return End::kFallback;
+  const End posted = awaitPosts(op, index, signature);
+  if (posted != End::kDone) return posted;
+  if (isInline) {
+    finishInline(op, index);
+    return End::kDone;
+  }
+  Tensors tensors;
+  bool staged = false;
+  if (!resolve(op, index, &tensors, &staged)) return End::kFailed;
+  if (staged) return runStaged(op, index, tensors);
+  return op.kind == OpKind::kBroadcast ? copyFromRoot(op, index, tensors) : sumSlices(op, index, tensors);
+}
+
+// Puts the operation on this rank's line; false if it has been withdrawn from there.
+bool DirectPath::post(const Operation& op, uint32_t index, uint32_t signature, bool isInline) {
+  shm::PostLine& mine = line(index, rank_);
+  uint64_t& last = lastWord_[index & 1];
+  if (isInline) {
+    const bool gives = op.kind == OpKind::kAllreduce || (op.kind == OpKind::kBroadcast && op.root == rank_);
+    if (gives) std::memcpy(mine.data, op.input, op.bytes());
+  } else {
+    const bool receivesOnly = op.kind == OpKind::kBroadcast && op.root != rank_;
+    const auto in = connection_.segments().locate(op.input, op.bytes());
+    const auto out = op.kind == OpKind::kBroadcast ? in : connection_.segments().locate(op.output, op.bytes());
+    shm::DirectPayload payload{};
+    payload.staged = !receivesOnly && (!in || !out) ? 1 : 0;
+    const Place from = payload.staged != 0 ? staging_ : in.value_or(Place{});
+    const Place to = payload.staged != 0 ? staging_ : out.value_or(Place{});
+    payload.inSegment = from.segment;
+    payload.inOffset = from.offset;
+    payload.outSegment = to.segment;
+    payload.outOffset = to.offset;
+    mine.payload = payload;
+  }
+  do {
+    if (indexAhead(tagIndex(last), index) >= 0 && last != 0) return false;
+    // seq_cst: publishes the payload, and pairs with sleepers of the arrival bell and with the
+    // daemon's withdrawal: exactly one of post and withdrawal happens.
+  } while (!mine.word.compare_exchange_strong(last, tagged(index, signature), std::memory_order_seq_cst));
+  last = tagged(index, signature);
+  return true;
+}
+
+// True when every rank's line carries this operation. *apart: some line never will.
+bool DirectPath::allPosted(uint32_t index, uint32_t signature, bool* apart) const {
+  bool all = true;
+  for (int rank = 0; rank < size_; ++rank) {
+    const uint64_t word = line(index, rank).word.load(std::memory_order_acquire);
+    if (word == tagged(index, signature)) continue;
+    all = false;
+    *apart = *apart || indexAhead(tagIndex(word), index) >= 0;
+  }
+  return all;
+}
+
+DirectPath::End DirectPath::awaitPosts(const Operation& op, uint32_t index, uint32_t signature) {
+  bool apart = false;
+  if (allPosted(index, signature, &apart) || apart) {
+    shm::ring(board_->arrival);  // The last to arrive, or the one to disagree: others may sleep.
+    return apart ? End::kFallback : End::kDone;
+  }
+  int next = 0;  // Lines before it have been seen to match: they stay so until this rank leaves.
+  const uint64_t wanted = tagged(index, signature);
+  const auto ready = [&] {
+    for (; next < size_; ++next) {
+      const uint64_t word = line(index, next).word.load(std::memory_order_acquire);
+      if (word == wanted) continue;
+      apart = indexAhead(tagIndex(word), index) >= 0;
+      return apart;
+    }
+    return true;
+  };
+  bool noted = false;
+  const Waited waited = patience_.until(ready, board_->arrival, [&] {
+    noted = true;
+    notes_.sleepsInDirect(op, index);
+  });
+  if (noted) notes_.wokeFromDirect();
+  if (waited != Waited::kReady) return toEnd(waited);
+  return apart ? End::kFallback : End::kDone;
+}
+
+void DirectPath::finishInline(const Operation& op, uint32_t index) const {
+  if (op.count == 0 || op.kind == OpKind::kBarrier) return;
+  if (op.kind == OpKind::kBroadcast) {
+    std::memcpy(op.output, line(index, op.root).data, op.bytes());
+    return;
+  }
+  const void* inputs[shm::kMaxRanks];
+  for (int rank = 0; rank < size_; ++rank) inputs[rank] = line(index, rank).data;
+  void* output = op.output;
+  shm::reduce(op.reduceSpec(size_), inputs, size_, &output, 1, op.count);
+}
+
+// Turns every rank's places into addresses of this process.
+bool DirectPath::resolve(const Operation& op, uint32_t index, Tensors* tensors, bool* staged) {
+  for (int rank = 0; rank < size_; ++rank) {
+    const shm::DirectPayload payload = line(index, rank).payload;
+    tensors->staged[rank] = payload.staged != 0;
+    *staged = *staged || tensors->staged[rank];
+    if (op.kind == OpKind::kBroadcast && rank != op.root) continue;
+    const uint64_t bytes = payload.staged != 0 ? 2 * kStagingBlock : op.bytes();
+    for (const uint32_t segment : {payload.inSegment, payload.outSegment})
+      if (connection_.segments().region(segment).base == nullptr) {
+        const shm::Status arrived = connection_.awaitSegment(segment, kSegmentTimeoutMs);
+        if (!arrived.isOk()) connection_.fail(arrived);
+      }
+    tensors->input[rank] = connection_.segments().region(payload.inSegment).at(payload.inOffset, bytes);
+    tensors->output[rank] = connection_.segments().region(payload.outSegment).at(payload.outOffset, bytes);
+    if (tensors->input[rank] == nullptr || tensors->output[rank] == nullptr) {
+      connection_.fail({shm::Code::kInternal, "rank " + std::to_string(rank) + " posted memory outside its segments"});
+      return false;
+    }
+  }
+  return true;
+}
+
+// Claims and sums chunks of one slice until none is left; returns how many.
+uint32_t DirectPath::sumSlice(const Operation& op, uint32_t index, const Tensors& tensors, uint32_t slice) {
+  const Cut c = cut(op, size_, connection_.policy().sliceFromBytes);
+  const uint64_t elementBytes = shm::dtypeSize(op.dtype);
+  const uint64_t sliceBegin = std::min(op.count, slice * c.perSlice);
+  const uint64_t sliceEnd = std::min(op.count, sliceBegin + c.perSlice);
+  const uint32_t chunks = c.chunksOf(slice, op.count);
+  uint32_t done = 0;
+  uint32_t chunk = 0;
+  while (claim(&board_->claims[index & 1][slice], index, chunks, &chunk)) {
+    const uint64_t begin = sliceBegin + chunk * c.perChunk;
+    const uint64_t end = std::min(sliceEnd, begin + c.perChunk);
+    const void* inputs[shm::kMaxRanks];
+    void* outputs[shm::kMaxRanks];
+    for (int rank = 0; rank < size_; ++rank) {
+      inputs[rank] = tensors.input[rank] + begin * elementBytes;
+      outputs[rank] = tensors.output[rank] + begin * elementBytes;
+    }
+    shm::reduce(op.reduceSpec(size_), inputs, size_, outputs, size_, end - begin);
+    ++done;
+  }
+  return done;
+}
+
+// Every rank begins with its own slice and then helps with what others have not claimed: a rank that
+// is not running does not hold up the rest for more than the chunk it is in.
+DirectPath::End DirectPath::sumSlices(const Operation& op, uint32_t index, const Tensors& tensors) {
+  const Cut c = cut(op, size_, connection_.policy().sliceFromBytes);
+  uint32_t total = 0;
+  uint32_t done = 0;
+  for (uint32_t s = 0; s < c.slices; ++s) total += c.chunksOf(s, op.count);
+  for (uint32_t s = 0; s < c.slices; ++s)
+    done += sumSlice(op, index, tensors, (static_cast<uint32_t>(rank_) + s) % c.slices);
+  addFinished(index, done, total);
+  return awaitFinished(op, index, total);
+}
+
+DirectPath::End DirectPath::copyFromRoot(const Operation& op, uint32_t index, const Tensors& tensors) {
+  const auto others = static_cast<uint32_t>(size_ - 1);
+  if (op.root == rank_) {
+    if (op.output != op.input) std::memcpy(op.output, op.input, op.bytes());
+    return awaitFinished(op, index, others);
+  }
+  std::memcpy(op.output, tensors.input[op.root], op.bytes());
+  addFinished(index, 1, others);
+  return End::kDone;
+}
+
+void DirectPath::addFinished(uint32_t index, uint32_t chunks, uint32_t total) {
+  if (chunks == 0) return;
+  std::atomic<uint64_t>& finished = board_->finished[index & 1][0];
+  uint64_t word = finished.load(std::memory_order_relaxed);
+  uint32_t sum = 0;
+  do sum = (tagIndex(word) == index ? tagLow(word) : 0) + chunks;
+  // seq_cst: publishes the sums, and pairs with sleepers of the done bell.
+  while (!finished.compare_exchange_weak(word, tagged(index, sum), std::memory_order_seq_cst));
+  if (sum == total) shm::ring(board_->done);
+}
+
+DirectPath::End DirectPath::awaitFinished(const Operation& op, uint32_t index, uint32_t total) {
+  const std::atomic<uint64_t>& finished = board_->finished[index & 1][0];
+  bool noted = false;
+  const Waited waited = patience_.until(
+      [&] { return finished.load(std::memory_order_acquire) == tagged(index, total); }, board_->done, [&] {
+        noted = true;
+        notes_.sleepsInDirect(op, index);
+      });
+  if (noted) notes_.wokeFromDirect();
+  return toEnd(waited);
+}
+
+DirectPath::End DirectPath::toEnd(Waited waited) const {
+  switch (waited) {
+    case Waited::kReady: return End::kDone;
+    case Waited::kInterrupted: return End::kInterrupted;
+    case Waited::kFailed:
+    case Waited::kTimedOut: break;
+  }
+  return End::kFailed;
+}
+
+}  // namespace rueda::client

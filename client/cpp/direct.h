@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The direct path: blocking allreduce, broadcast and barrier that the waiting ranks of a job carry
+// out with each other over the board, while the daemon sleeps. An operation that does not come
+// together here (other name, other shape, a peer that went to the ring) is given back to be
+// submitted through the ring, where the daemon finds out what is wrong. shm/README.md has the rules.
+
+#include <mutex>
+
+#include "client/cpp/operation.h"
+#include "client/cpp/patience.h"
+
+namespace rueda::client {
+
+// Tells the daemon that this thread sleeps in a direct operation, and that it has woken.
+class WaitNotes {
+ public:
+  virtual ~WaitNotes() = default;
+  virtual void sleepsInDirect(const Operation& op, uint32_t index) = 0;
+  virtual void wokeFromDirect() = 0;
+};
+
+class DirectPath {
+ public:
+  enum class End { kDone, kFallback, kFailed, kInterrupted };
+
+  // All references outlive the path.
+  DirectPath(Connection& connection, Patience& patience, WaitNotes& notes, int rank, int size);
+
+  // True where the job allows it and the operation's kind has it.
+  bool offers(const Operation& op) const;
+
+  // REQUIRES: offers(op). One operation at a time: others get kFallback with *index untouched.
+  // kFallback: *index is where it was tried. kFailed: the session has failed.
+  End run(const Operation& op, uint32_t* index, bool* tried);
+
+  // The ring has brought all ranks together again: the next operation is at least `index`. Any
+  // thread, takes no lock.
+  void continueAt(uint32_t index) { resume_.store(uint64_t{1} << 32 | index, std::memory_order_relaxed); }
+
+  // Two blocks of this rank's staging memory, set once before the first operation with foreign memory.
+  void setStaging(Place place) { staging_ = place; }
+  bool hasStaging() const { return staging_.segment != 0; }
+  static constexpr uint64_t kStagingBlock = 256 << 10;  // Measured: stays in cache, few exchanges.
+
+ private:
+  // Every rank's addresses in this process.
+  struct Tensors {
+    const char* input[shm::kMaxRanks];
+    char* output[shm::kMaxRanks];
+    bool staged[shm::kMaxRanks];
+  };
+
+  End runPosted(const Operation& op, uint32_t index, uint32_t signature);
+  bool post(const Operation& op, uint32_t index, uint32_t signature, bool isInline);
+  End awaitPosts(const Operation& op, uint32_t index, uint32_t signature);
+  bool allPosted(uint32_t index, uint32_t signature, bool* apart) const;
+  void finishInline(const Operation& op, uint32_t index) const;
+  bool resolve(const Operation& op, uint32_t index, Tensors* tensors, bool* staged);
+  End sumSlices(const Operation& op, uint32_t index, const Tensors& tensors);
+  uint32_t sumSlice(const Operation& op, uint32_t index, const Tensors& tensors, uint32_t slice);
+  End copyFromRoot(const Operation& op, uint32_t index, const Tensors& tensors);
+  End runStaged(const Operation& op, uint32_t index, const Tensors& tensors);
+  End awaitPhase(const Operation& op, uint32_t index, bool summed, uint32_t blocks);
+  End awaitFinished(const Operation& op, uint32_t index, uint32_t total);
+  void addFinished(uint32_t index, uint32_t chunks, uint32_t total);
+  End toEnd(Waited waited) const;
+  shm::PostLine& line(uint32_t index, int rank) const { return board_->posts[index & 1][rank]; }
+
+  // Constant.
+  Connection& connection_;
+  Patience& patience_;
+  WaitNotes& notes_;
+  shm::Board* const board_;
+  const int rank_;
+  const int size_;
+  std::atomic<uint64_t> resume_{0};  // Of continueAt: bit 32 set, and the index.
+  // Own lock.
+  std::mutex mutex_;  // Held for a whole operation.
+  // Guarded by mutex_.
+  uint32_t next_ = 1;
+  uint64_t lastWord_[2] = {0, 0};
+  Place staging_;
+};
+
+}  // namespace rueda::client

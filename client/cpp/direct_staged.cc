@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Direct operations on memory that other ranks cannot reach. Copying a whole tensor into shared
+// memory and back gives away the advantage over message passing; instead it goes through two blocks
+// that stay in cache: while block b is summed, block b + 1 is copied in.
+#include <algorithm>
+#include <cstring>
+
+#include "client/cpp/direct.h"
+
+namespace rueda::client {
+
+using shm::indexAhead;
+using shm::OpKind;
+using shm::tagged;
+using shm::tagIndex;
+using shm::tagLow;
+
+namespace {
+
+// True when a phase word has reached `blocks` of operation `index`. A rank that is in a later
+// operation has done all of this one.
+bool reached(uint64_t word, uint32_t index, uint32_t blocks) {
+  const int32_t ahead = indexAhead(tagIndex(word), index);
+  return ahead > 0 || (ahead == 0 && tagLow(word) >= blocks);
+}
+
+struct Block {
+  uint64_t begin = 0;  // Bytes into the tensor.
+  uint64_t bytes = 0;
+  uint64_t staging = 0;  // Bytes into a rank's staging memory.
+};
+
+Block blockAt(const Operation& op, uint32_t number) {
+  const uint64_t begin = number * DirectPath::kStagingBlock;
+  return {begin, std::min(DirectPath::kStagingBlock, op.bytes() - begin),
+          (number & 1) * DirectPath::kStagingBlock};
+}
+
+}  // namespace
+
+DirectPath::End DirectPath::awaitPhase(const Operation& op, uint32_t index, bool summed, uint32_t blocks) {
+  int next = 0;  // Ranks before it are there.
+  const auto ready = [&] {
+    for (; next < size_; ++next) {
+      const shm::PhaseLine& phase = board_->phases[next];
+      if (!reached((summed ? phase.summed : phase.copiedIn).load(std::memory_order_acquire), index, blocks))
+        return false;
+    }
+    return true;
+  };
+  bool noted = false;
+  const Waited waited = patience_.until(ready, board_->done, [&] {
+    noted = true;
+    notes_.sleepsInDirect(op, index);
+  });
+  if (noted) notes_.wokeFromDirect();
+  return toEnd(waited);
+}
+
+DirectPath::End DirectPath::runStaged(const Operation& op, uint32_t index, const Tensors& tensors) {
+  const auto blocks = static_cast<uint32_t>((op.bytes() + kStagingBlock - 1) / kStagingBlock);
+  const uint64_t elementBytes = shm::dtypeSize(op.dtype);
+  const bool isSum = op.kind == OpKind::kAllreduce;
+  const bool isSource = isSum || op.root == rank_;
+  const bool isForeign = tensors.staged[rank_];
+  shm::PhaseLine& mine = board_->phases[rank_];
+  const auto publish = [&](std::atomic<uint64_t>* word, uint32_t count) {
+    // seq_cst: publishes the block, and pairs with sleepers of the done bell.
+    word->store(tagged(index, count), std::memory_order_seq_cst);
+    shm::ring(board_->done);
+  };
+  const auto copyIn = [&](uint32_t number) {
+    const Block block = blockAt(op, number);
+    if (isSource && isForeign)
+      std::memcpy(tensors.output[rank_] + block.staging, static_cast<const char*>(op.input) + block.begin, block.bytes);
+    publish(&mine.copiedIn, number + 1);
+  };
+  // Combines this rank's fixed part of the block for all, or takes the root's block whole.
+  const auto combine = [&](const Block& block) {
+    if (!isSum) {
+      const char* source = tensors.input[op.root] + (tensors.staged[op.root] ? block.staging : block.begin);
+      char* to = static_cast<char*>(op.output) + block.begin;
+      if (op.root != rank_) std::memcpy(to, source, block.bytes);
+      if (op.root == rank_ && op.output != op.input)
+        std::memcpy(to, static_cast<const char*>(op.input) + block.begin, block.bytes);
+      return;
+    }
+    const uint64_t line = 64 / elementBytes;
+    const uint64_t count = block.bytes / elementBytes;
+    const uint64_t share = ((count + size_ - 1) / size_ + line - 1) / line * line;
+    const uint64_t begin = std::min(count, rank_ * share);
+    const uint64_t end = std::min(count, begin + share);
+    const void* inputs[shm::kMaxRanks];
+    void* outputs[shm::kMaxRanks];
+    for (int rank = 0; rank < size_; ++rank) {
+      const uint64_t at = (tensors.staged[rank] ? block.staging : block.begin) + begin * elementBytes;
+      inputs[rank] = tensors.input[rank] + at;
+      outputs[rank] = tensors.output[rank] + at;
+    }
+    shm::reduce(op.reduceSpec(size_), inputs, size_, outputs, size_, end - begin);
+  };
+  copyIn(0);
+  for (uint32_t b = 0; b < blocks; ++b) {
+    if (b + 1 < blocks) copyIn(b + 1);  // Its buffer is free: all have summed block b - 1.
+    if (const End end = awaitPhase(op, index, false, b + 1); end != End::kDone) return end;
+    const Block block = blockAt(op, b);
+    combine(block);
+    publish(&mine.summed, b + 1);
+    if (const End end = awaitPhase(op, index, true, b + 1); end != End::kDone) return end;
+    if (isSum && isForeign)
+      std::memcpy(static_cast<char*>(op.output) + block.begin, tensors.output[rank_] + block.staging, block.bytes);
+  }
+  return End::kDone;
+}
+
+}  // namespace rueda::client

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// The only file of the client that reads the environment.
+#include <unistd.h>
+
+#include <climits>
+#include <cstdlib>
+#include <vector>
+
+#include "client/cpp/options.h"
+
+namespace rueda::client {
+
+using shm::Code;
+using shm::Result;
+using shm::Status;
+
+namespace {
+
+struct Variable {
+  std::string name;  // The one that was found.
+  const char* value = nullptr;
+};
+
+// RUEDA_<suffix>, else HOROVOD_<suffix>.
+Variable find(const std::string& suffix) {
+  for (const char* prefix : {"RUEDA_", "HOROVOD_"}) {
+    const std::string name = prefix + suffix;
+    if (const char* value = std::getenv(name.c_str())) return {name, value};
+  }
+  return {"RUEDA_" + suffix, nullptr};
+}
+
+Status readInt(const std::string& suffix, int low, int* value) {
+  const Variable variable = find(suffix);
+  if (variable.value == nullptr) return Status::ok();
+  char* end = nullptr;
+  const long parsed = std::strtol(variable.value, &end, 10);
+  if (*variable.value == '\0' || *end != '\0' || parsed < low || parsed > INT_MAX)
+    return {Code::kInvalidArgument, variable.name + "='" + variable.value + "' is not a number of at least " +
+                                        std::to_string(low)};
+  *value = static_cast<int>(parsed);
+  return Status::ok();
+}
+
+// A launcher sets rank and size together; one alone means that the environment got lost on the way.
+Status checkComplete(const std::string& first, const std::string& second) {
+  const Variable a = find(first);
+  const Variable b = find(second);
+  if ((a.value == nullptr) == (b.value == nullptr)) return Status::ok();
+  const Variable& missing = a.value == nullptr ? a : b;
+  const Variable& given = a.value == nullptr ? b : a;
+  return {Code::kInvalidArgument, missing.name + " is missing, while " + given.name + "='" + given.value + "'"};
+}
+
+std::string hostName() {
+  char name[HOST_NAME_MAX + 1] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
+}
+
+}  // namespace
+
+Result<Options> optionsFromEnvironment() {
+  Options options;
+  RUEDA_RETURN_IF_ERROR(checkComplete("RANK", "SIZE"));
+  RUEDA_RETURN_IF_ERROR(checkComplete("LOCAL_RANK", "LOCAL_SIZE"));
+  RUEDA_RETURN_IF_ERROR(readInt("RANK", 0, &options.rank));
+  RUEDA_RETURN_IF_ERROR(readInt("SIZE", 1, &options.size));
+  options.localRank = options.rank;
+  options.localSize = options.size;
+  RUEDA_RETURN_IF_ERROR(readInt("LOCAL_RANK", 0, &options.localRank));
+  RUEDA_RETURN_IF_ERROR(readInt("LOCAL_SIZE", 1, &options.localSize));
+  RUEDA_RETURN_IF_ERROR(readInt("CROSS_RANK", 0, &options.crossRank));
+  RUEDA_RETURN_IF_ERROR(readInt("CROSS_SIZE", 1, &options.crossSize));
+  int seconds = 30;
+  int isolated = 0;
+  RUEDA_RETURN_IF_ERROR(readInt("START_TIMEOUT", 1, &seconds));
+  RUEDA_RETURN_IF_ERROR(readInt("ISOLATED", 0, &isolated));
+  if (options.rank >= options.size)
+    return Status(Code::kInvalidArgument, "rank " + std::to_string(options.rank) + " of a job of " +
+                                              std::to_string(options.size));
+  options.startTimeoutMs = static_cast<uint32_t>(seconds) * 1000;
+  options.isolated = isolated != 0;
+  options.hostname = hostName();
+  if (const Variable v = find("HOSTNAME"); v.value != nullptr) options.hostname = v.value;
+  if (const char* socket = std::getenv("RUEDA_SOCKET")) options.socket = socket;
+  if (const char* job = std::getenv("RUEDA_JOB")) options.job = job;
+  return options;
+}
+
+}  // namespace rueda::client

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// One collective as its caller describes it, with borrowed memory. Values; any thread.
+
+#include <cstdint>
+#include <string_view>
+
+#include "shm/dtype.h"
+#include "shm/reduce_kernels.h"
+#include "shm/status.h"
+
+namespace rueda::client {
+
+struct Operation {
+  shm::OpKind kind = shm::OpKind::kAllreduce;
+  shm::DType dtype = shm::DType::kFloat32;
+  shm::ReduceOp reduceOp = shm::ReduceOp::kSum;
+  std::string_view name;
+  const void* input = nullptr;
+  void* output = nullptr;
+  const int64_t* shape = nullptr;
+  uint32_t ndim = 0;
+  uint64_t count = 1;  // Product of shape.
+  int root = 0;
+  double prescale = 1.0;
+  double postscale = 1.0;
+
+  uint64_t bytes() const { return count * shm::dtypeSize(dtype); }
+  shm::ReduceSpec reduceSpec(int ranks) const { return {dtype, reduceOp, ranks, prescale, postscale}; }
+};
+
+// 32-bit signature of everything that must agree between ranks; never 0. Equal operations give equal
+// signatures on all ranks; two that differ collide once in 2^32.
+uint32_t signatureOf(const Operation& op);
+
+}  // namespace rueda::client

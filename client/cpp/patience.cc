@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cpp/patience.h"
+
+#include <sched.h>
+
+#include <utility>
+
+namespace rueda::client {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+namespace {
+
+// Longer than any usual wait for a peer that shares the core; short enough that the daemon knows of a
+// deadlock "at once".
+constexpr milliseconds kFirstSleep{1};
+// How often a sleeper looks whether the daemon lives and whether it was interrupted.
+constexpr milliseconds kSleepSlice{100};
+
+}  // namespace
+
+Patience::Patience(Connection& connection, std::function<bool()> interrupted)
+    : connection_(connection),
+      interrupted_(std::move(interrupted)),
+      spare_(connection.policy().spareCores != 0),
+      spinTime_(connection.policy().spinMicros) {}
+
+void Patience::yield() { ::sched_yield(); }
+
+Waited Patience::sleep(const std::function<bool()>& ready, shm::Bell& bell, const Notice& notice,
+                       milliseconds timeout) {
+  const auto begin = steady_clock::now();
+  shm::BellSleep sleeper(bell);
+  bool noticed = false;
+  for (;;) {
+    if (ready()) return Waited::kReady;
+    if (connection_.hasFailed()) return Waited::kFailed;
+    if (connection_.board()->abort.load(std::memory_order_acquire) != 0) {
+      (void)connection_.awaitFailure();
+      return ready() ? Waited::kReady : Waited::kFailed;
+    }
+    const auto elapsed = steady_clock::now() - begin;
+    if (timeout.count() > 0 && elapsed >= timeout) return Waited::kTimedOut;
+    if (!noticed && elapsed >= kFirstSleep) {
+      noticed = true;
+      if (notice) notice();
+      continue;  // The notice may have taken a while.
+    }
+    const auto slice = noticed ? kSleepSlice : kFirstSleep;
+    const auto woken = sleeper.wait(std::chrono::duration_cast<microseconds>(slice));
+    if (woken == shm::WaitResult::kWoken) continue;
+    connection_.pump();
+    if (interrupted_ && noticed && interrupted_()) return Waited::kInterrupted;
+  }
+}
+
+}  // namespace rueda::client

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// How a thread waits for something that another process writes: spin for about as long as a wake-up
+// costs, then sleep on a bell. Which spin is right depends on whether ranks share cores.
+
+#include <functional>
+
+#include "client/cpp/connection.h"
+
+namespace rueda::client {
+
+enum class Waited { kReady, kFailed, kInterrupted, kTimedOut };
+
+class Patience {
+ public:
+  // `connection` outlives this. `interrupted` may be empty.
+  Patience(Connection& connection, std::function<bool()> interrupted);
+
+  // Called once when a wait has lasted long enough (1 ms) to tell the daemon about it.
+  using Notice = std::function<void()>;
+
+  // Until `ready()`, the session's failure, an interrupt, or `timeout` (zero: none). `ready` is asked
+  // before the failure: what is complete counts, even if the job has ended since.
+  template <typename Ready>
+  Waited until(const Ready& ready, shm::Bell& bell, const Notice& notice,
+               std::chrono::milliseconds timeout = std::chrono::milliseconds(0)) {
+    if (ready() || spin(ready)) return Waited::kReady;
+    return sleep([&ready] { return ready(); }, bell, notice, timeout);
+  }
+
+ private:
+  template <typename Ready>
+  bool spin(const Ready& ready) {
+    const auto end = std::chrono::steady_clock::now() + spinTime_;
+    do {
+      for (int i = 0; i < kPausesPerLook; ++i) {
+        if (ready()) return true;
+        if (spare_)
+          __builtin_ia32_pause();
+        else
+          yield();
+      }
+    } while (std::chrono::steady_clock::now() < end);
+    return false;
+  }
+  static void yield();
+  Waited sleep(const std::function<bool()>& ready, shm::Bell& bell, const Notice& notice,
+               std::chrono::milliseconds timeout);
+
+  static constexpr int kPausesPerLook = 16;  // A look at the clock costs as much as these.
+
+  Connection& connection_;
+  const std::function<bool()> interrupted_;
+  const bool spare_;
+  const std::chrono::microseconds spinTime_;
+};
+
+}  // namespace rueda::client

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cpp/submitter.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace rueda::client {
+
+using shm::Code;
+using shm::Status;
+using shm::SubmissionEntry;
+using shm::TailEntry;
+
+namespace {
+
+size_t tailBytes(const Operation& op) { return op.ndim * sizeof(int64_t) + op.name.size(); }
+
+int64_t slotsOf(const Operation& op) {
+  const size_t bytes = tailBytes(op);
+  if (bytes <= sizeof(SubmissionEntry::tail)) return 1;
+  const size_t rest = bytes - sizeof(SubmissionEntry::tail);
+  return static_cast<int64_t>(1 + (rest + sizeof(TailEntry::data) - 1) / sizeof(TailEntry::data));
+}
+
+constexpr int64_t kMostSlotsAtOnce = shm::kRingSlots / 2;
+
+}  // namespace
+
+Submitter::Submitter(Connection& connection)
+    : connection_(connection),
+      ring_(reinterpret_cast<char*>(connection.control()) + shm::kSubmissionOffset,
+            &connection.control()->submitTail, &connection.control()->submitHead) {}
+
+Status Submitter::write(const std::vector<Submission>& submissions) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  int64_t staged = 0;
+  for (const Submission& submission : submissions) {
+    const int64_t slots = slotsOf(submission.op);
+    if (staged + slots > kMostSlotsAtOnce) {
+      ring_.publish();
+      ringDoorbell();
+      staged = 0;
+    }
+    RUEDA_RETURN_IF_ERROR(awaitSpace(staged + slots));
+    stage(submission);
+    staged += slots;
+  }
+  ring_.publish();
+  ringDoorbell();
+  return Status::ok();
+}
+
+// The daemon empties the ring without waiting for anybody, so this takes as long as it needs to run.
+Status Submitter::awaitSpace(int64_t slots) {
+  for (;;) {
+    const int64_t space = ring_.space();
+    if (space >= slots) return Status::ok();
+    if (space < 0) return {Code::kProtocolError, "the daemon's ring index is impossible"};
+    ringDoorbell();
+    connection_.pump();
+    if (connection_.hasFailed()) return connection_.failure();
+    ::sched_yield();
+  }
+}
+
+void Submitter::stage(const Submission& submission) {
+  const Operation& op = submission.op;
+  SubmissionEntry entry{};
+  entry.type = static_cast<uint8_t>(submission.type);
+  entry.kind = static_cast<uint8_t>(op.kind);
+  entry.dtype = static_cast<uint8_t>(op.dtype);
+  entry.reduceOp = static_cast<uint8_t>(op.reduceOp);
+  entry.nameBytes = static_cast<uint16_t>(op.name.size());
+  entry.ndim = static_cast<uint8_t>(op.ndim);
+  entry.flags = submission.flags;
+  entry.requestId = submission.requestId;
+  entry.inSegment = submission.input.segment;
+  entry.inOffset = submission.input.offset;
+  entry.outSegment = submission.output.segment;
+  entry.outOffset = submission.output.offset;
+  entry.fetchId = submission.fetchId;
+  entry.prescale = op.prescale;
+  entry.postscale = op.postscale;
+  entry.root = op.root;
+  entry.directIndex = submission.directIndex;
+  entry.groupSize = submission.groupSize;
+  entry.groupId = submission.groupId;
+
+  tail_.resize(tailBytes(op));
+  if (op.ndim > 0) std::memcpy(tail_.data(), op.shape, op.ndim * sizeof(int64_t));
+  std::copy(op.name.begin(), op.name.end(), tail_.begin() + static_cast<ptrdiff_t>(op.ndim * sizeof(int64_t)));
+  size_t at = std::min(tail_.size(), sizeof entry.tail);
+  std::copy_n(tail_.begin(), at, entry.tail);
+  ring_.stage(&entry);
+  while (at < tail_.size()) {
+    TailEntry next{};
+    next.type = static_cast<uint8_t>(shm::EntryType::kTail);
+    const size_t bytes = std::min(tail_.size() - at, sizeof next.data);
+    std::copy_n(tail_.begin() + static_cast<ptrdiff_t>(at), bytes, next.data);
+    at += bytes;
+    ring_.stage(&next);
+  }
+}
+
+void Submitter::nudge() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(connection_.doorbell(), &one, sizeof one);
+}
+
+void Submitter::ringDoorbell() {
+  std::atomic<uint32_t>& asleep = connection_.control()->daemonAsleep;
+  // The load comes first: an exchange would take the line from the daemon at every submission.
+  if (asleep.load(std::memory_order_seq_cst) == 0 || asleep.exchange(0, std::memory_order_seq_cst) == 0) return;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(connection_.doorbell(), &one, sizeof one);
+}
+
+}  // namespace rueda::client

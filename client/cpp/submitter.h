@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Writes operations and notes into the submission ring and rings the daemon's doorbell when it
+// sleeps. Any thread: one lock makes the ring single-producer.
+
+#include <mutex>
+#include <vector>
+
+#include "client/cpp/connection.h"
+#include "client/cpp/operation.h"
+#include "shm/spsc_ring.h"
+
+namespace rueda::client {
+
+// An operation with the places of its memory, ready to be written.
+struct Submission {
+  shm::EntryType type = shm::EntryType::kSubmit;
+  Operation op;            // name and shape are borrowed
+  uint64_t requestId = 0;
+  Place input;
+  Place output;
+  uint64_t fetchId = 0;
+  uint8_t flags = 0;
+  uint32_t directIndex = 0;
+  uint32_t groupSize = 0;
+  uint32_t groupId = 0;
+};
+
+class Submitter {
+ public:
+  explicit Submitter(Connection& connection);
+
+  // Publishes all of them together. Waits while the ring is full; the session's failure ends that.
+  shm::Status write(const std::vector<Submission>& submissions);
+  // Makes the daemon look at this client, without a submission.
+  void nudge();
+
+ private:
+  shm::Status awaitSpace(int64_t slots);
+  void stage(const Submission& submission);
+  void ringDoorbell();
+
+  Connection& connection_;
+  std::mutex mutex_;
+  shm::RingProducer ring_;      // Guarded by mutex_.
+  std::vector<char> tail_;      // Guarded by mutex_; scratch.
+};
+
+}  // namespace rueda::client
