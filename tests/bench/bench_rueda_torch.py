@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""rueda.torch as a training script calls it: torch tensors in private memory, in place, pinned.
+
+usage: bench_rueda_torch.py FOLDER RANK RANKS   (rank, size, job and socket are in the environment)
+kinds: sync, async, resnet-sync, resnet-async
+"""
+import os
+import sys
+
+import torch
+
+import rueda.torch as rt
+from lib.rank_gang import RankGang, resnet50_shapes
+
+
+def sum_each(tensors, names):
+    """One blocking call a tensor."""
+    for tensor, name in zip(tensors, names):
+        rt.allreduce_(tensor, op=rt.Sum, name=name)
+
+
+def sum_started(tensors, names):
+    """All of them started one by one, then waited for."""
+    handles = [rt.allreduce_async_(tensor, op=rt.Sum, name=name)
+               for tensor, name in zip(tensors, names)]
+    for handle in handles:
+        rt.synchronize(handle)
+
+
+def main():
+    """One rank: joins the job, then serves the driver's commands."""
+    folder, rank, ranks = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    os.sched_setaffinity(0, {rank % (os.cpu_count() or 1)})
+    torch.set_num_threads(1)
+    gang = RankGang(folder, rank, ranks)
+    rt.init()
+    for command in gang.commands():
+        if command.kind in ("sync", "async"):
+            tensors = [torch.zeros(command.bytes // 4)]
+        elif command.kind in ("resnet-sync", "resnet-async"):
+            tensors = [torch.zeros(shape) for shape in resnet50_shapes()]
+        else:
+            gang.fail(f"does not know how to measure '{command.kind}'")
+        names = [f"tensor.{i}.{tensor.numel()}" for i, tensor in enumerate(tensors)]
+        run = sum_started if command.kind.endswith("async") else sum_each
+        gang.measure(command, tensors, lambda: run(tensors, names))
+    rt.shutdown()
+
+
+if __name__ == "__main__":
+    main()

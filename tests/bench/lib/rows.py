@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows as data: what is compared with what, at which size, and what is wanted of it."""
+from collections import namedtuple
+from fnmatch import fnmatchcase
+
+# One way to do the work: a contender and what it is told to measure.
+Way = namedtuple("Way", "contender kind")
+
+# Wanted ratios (peer's time / ours): regression gate, least acceptable, aim. None: not set.
+Target = namedtuple("Target", "gate least aim")
+
+# A comparison. `workload` is a label of SIZES, "resnet" or a model; `metric` a field of Sample.
+# `limit_us`: wanted instead is ours - peer <= limit_us.
+Row = namedtuple("Row", "name ranks workload ours peers target metric limit_us")
+
+SIZES = {"4B": 4, "1K": 1 << 10, "64K": 64 << 10, "1M": 1 << 20, "16M": 16 << 20, "64M": 64 << 20,
+         "256M": 256 << 20}
+RESNET_BYTES = 25557032 * 4
+MODELS = {"cnn": 38050 * 4, "mlp": 85002 * 4, "mlp-wide": 4349962 * 4}  # Bytes of gradients.
+
+# Calls a round, full and quick; training: steps.
+ITERATIONS = {"4B": (5000, 3000), "1K": (5000, 3000), "64K": (1000, 600), "1M": (200, 120),
+              "16M": (16, 8), "64M": (7, 5), "256M": (3, 3), "resnet": (7, 3),
+              "cnn": (250, 120), "mlp": (1000, 400), "mlp-wide": (50, 25)}
+QUICK_WORKLOADS = ("4B", "64K", "1M", "64M", "resnet", "cnn", "mlp", "mlp-wide")
+
+NONE = Target(None, None, None)
+MPI = ("ompi-cma", "ompi-nocma", "impi", "impi-avx512")
+
+# Speed of the shared-tensor path as a share of the prototype's.
+AGAINST_PROTOTYPE = {"small": Target(0.40, 0.65, 1.0), "large": Target(0.70, 0.85, 1.0)}
+AGAINST_MPI = {
+    2: {"4B": Target(0.8, 1.2, 2.0), "64K": Target(1.5, 2.5, 3.3), "1M": Target(2.0, 3.3, 4.5),
+        "16M": Target(2.5, 4.0, 5.5), "64M": Target(2.0, 3.0, 4.0)},
+    4: {"4B": Target(0.5, 0.9, 1.3), "64K": Target(1.3, 2.3, 3.0), "1M": Target(2.0, 3.8, 5.0),
+        "16M": Target(1.7, 2.7, 3.5), "64M": Target(2.0, 3.5, 4.5)},
+}
+AGAINST_GLOO = {2: Target(12, 18, 20), 4: Target(15, 25, 30)}
+AGAINST_TUNED_GLOO = {2: Target(8, 14, 15), 4: NONE}
+RESNET_AGAINST_MPI = {2: Target(2.0, 3.0, 3.6), 4: Target(2.5, 3.5, 4.2)}
+RESNET_AGAINST_TORCH = {2: Target(15, 30, 40), 4: Target(25, 45, 55)}
+# One by one may take 1.6, 1.25, 1.1 times the flat bucket.
+RESNET_AGAINST_FLAT = Target(1 / 1.6, 1 / 1.25, 1 / 1.1)
+SHARE_OF_LIMIT = {(2, "64M"): Target(0.65, 0.85, 0.95), (2, "1M"): Target(None, None, 0.60)}
+PRIVATE_AGAINST_MPI = {"64M": Target(0.8, 1.1, 1.5)}
+# The daemon's sum of 4 B may take 1.5 sleeping round trips; at 1 MiB it must beat MPI.
+DAEMON_AGAINST_MPI = {(2, "1M"): Target(1.3, None, None)}
+DAEMON_AGAINST_FUTEX = Target(1 / 1.5, None, None)
+TRAINING = Target(None, 0.85, None)
+PYTHON_LIMIT_US = 10.0
+
+
+def _row(name, ranks, workload, ours, peers, target=NONE, metric="p50", limit_us=None):
+    return Row(f"{name}-r{ranks}-{workload}", ranks, workload, Way(*ours),
+               [Way(*peer) for peer in peers], target, metric, limit_us)
+
+
+def _every(contenders, *kinds):
+    return [(contender, kind) for contender in contenders for kind in kinds]
+
+
+def _tensor_rows(ranks, size):
+    """One tensor of one size over the C ABI."""
+    small = SIZES[size] <= 4096
+    prototype = [("proto", "slices")] + ([("proto", "inline")] if small else [])
+    mpi = _every(MPI, "sync")
+    shared = ("rueda", "shared-sync")
+    rows = [
+        _row("shared-proto", ranks, size, shared, prototype,
+             AGAINST_PROTOTYPE["small" if small else "large"]),
+        _row("shared-mpi", ranks, size, shared, mpi, AGAINST_MPI[ranks].get(size, NONE)),
+        _row("shared-p99-mpi", ranks, size, shared, mpi, metric="p99"),
+        _row("async-mpi", ranks, size, ("rueda", "shared-async"), mpi),
+        _row("private-mpi", ranks, size, ("rueda", "private-sync"), mpi,
+             PRIVATE_AGAINST_MPI.get(size, NONE)),
+        _row("daemon-mpi", ranks, size, ("rueda-isolated", "shared-sync"), mpi,
+             DAEMON_AGAINST_MPI.get((ranks, size), NONE)),
+        _row("daemon-async-mpi", ranks, size, ("rueda-isolated", "shared-async"), mpi),
+        # The yardstick against the peers: tells a slow machine from a slow product.
+        _row("proto-mpi", ranks, size, prototype[-1], mpi),
+    ]
+    if not small:
+        rows.append(_row("proto-limit", ranks, size, prototype[0], [("limit", f"sum{ranks}")]))
+    if small:
+        rows.append(_row("daemon-futex", ranks, size, ("rueda-isolated", "shared-sync"),
+                         [("limit", "futex")], DAEMON_AGAINST_FUTEX if ranks == 2 else NONE))
+    else:
+        rows.append(_row("shared-limit", ranks, size, shared, [("limit", f"sum{ranks}")],
+                         SHARE_OF_LIMIT.get((ranks, size), NONE)))
+    if size == "64M":
+        rows.append(_row("shared-gloo", ranks, size, shared, _every(["gloo"], "ring", "bcube"),
+                         AGAINST_GLOO[ranks]))
+        rows.append(_row("shared-gloo-tuned", ranks, size, shared,
+                         _every(["gloo-tuned"], "ring", "bcube"), AGAINST_TUNED_GLOO[ranks]))
+    return rows
+
+
+def _python_rows(ranks, size):
+    """rueda.torch against the C ABI under it, and against torch.distributed."""
+    limit = PYTHON_LIMIT_US if size == "4B" else None
+    return [
+        _row("py-sync-c", ranks, size, ("rueda-torch", "sync"), [("rueda", "private-sync")],
+             limit_us=limit),
+        _row("py-async-c", ranks, size, ("rueda-torch", "async"), [("rueda", "private-async")],
+             limit_us=limit),
+        _row("py-sync-torchgloo", ranks, size, ("rueda-torch", "sync"), [("torch-gloo", "sync")]),
+    ]
+
+
+def _resnet_rows(ranks):
+    """ResNet-50's 161 gradients, one by one."""
+    mpi = _every(MPI, "resnet-async", "resnet-sync")
+    torch = _every(["torch-gloo"], "resnet-async", "resnet-sync")
+    prototype = [("proto", "resnet-async")]
+    return [_row("resnet-" + name, ranks, "resnet", ours, peers, target)
+            for name, ours, peers, target in (
+                ("async-mpi", ("rueda", "resnet-async"), mpi, RESNET_AGAINST_MPI[ranks]),
+                ("sync-mpi", ("rueda", "resnet-sync"), mpi, NONE),
+                ("private-async-mpi", ("rueda", "private-resnet-async"), mpi, NONE),
+                ("daemon-async-mpi", ("rueda-isolated", "resnet-async"), mpi, NONE),
+                ("async-torchgloo", ("rueda", "resnet-async"), torch,
+                 RESNET_AGAINST_TORCH[ranks]),
+                ("async-flat", ("rueda", "resnet-async"), [("rueda", "resnet-flat")],
+                 RESNET_AGAINST_FLAT),
+                ("async-proto", ("rueda", "resnet-async"), prototype, NONE),
+                ("sync-proto", ("rueda", "resnet-sync"), [("proto", "resnet-sync")], NONE),
+                ("py-async-torchgloo", ("rueda-torch", "resnet-async"), torch,
+                 RESNET_AGAINST_TORCH[ranks]),
+                ("py-sync-torchgloo", ("rueda-torch", "resnet-sync"), torch, NONE),
+                ("proto-mpi", ("proto", "resnet-async"), mpi, NONE),
+            )]
+
+
+def comparison_rows():
+    """Every row that compares two ways, in the order of measurement."""
+    rows = []
+    for ranks in (2, 4):
+        for size in SIZES:
+            rows += _tensor_rows(ranks, size)
+            if size in ("4B", "1M", "64M"):
+                rows += _python_rows(ranks, size)
+        rows += _resnet_rows(ranks)
+        if ranks == 2:
+            rows += [_row("train", 2, model, ("rueda-train", model), [("alone-train", model)],
+                          TRAINING) for model in MODELS]
+    return rows
+
+
+def bytes_of(workload):
+    """Payload in bytes of a workload's label."""
+    if workload == "resnet":
+        return RESNET_BYTES
+    return SIZES[workload] if workload in SIZES else MODELS[workload]
+
+
+def select(rows, globs, quick):
+    """The rows that the globs name (all without globs); with `quick`, fewer sizes of them."""
+    chosen = [row for row in rows
+              if not globs or any(fnmatchcase(row.name, glob) for glob in globs)]
+    return [row for row in chosen if not quick or row.workload in QUICK_WORKLOADS]
