@@ -165,8 +165,11 @@ Result<ReceiveState> receivePacket(int socket, bool block, Packet* packet) {
   header.msg_control = control;
   header.msg_controllen = sizeof control;
   packet->fds.clear();
-  const ssize_t got =
-      ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | (block ? 0 : MSG_DONTWAIT));
+  const int flags = MSG_CMSG_CLOEXEC | (block ? 0 : MSG_DONTWAIT);
+  ssize_t got = ::recvmsg(socket, &header, flags);
+  // A peer that closed with unread packets of ours: the kernel says so once, before what the peer
+  // sent last (a goodbye, a reason), which is still to be read.
+  if (got < 0 && errno == ECONNRESET) got = ::recvmsg(socket, &header, flags);
   if (got < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return ReceiveState::kWouldBlock;
     return ReceiveState::kClosed;
