@@ -10,18 +10,21 @@ import atexit
 import itertools
 import os
 import threading
+import time
 import weakref
 
 from rueda import _daemon, _native
 from rueda._arena import Arena
 from rueda._handles import HandleTable
 from rueda._interrupts import Interrupts
-from rueda._operations import NUMBERED, Entry, EntryCache
+from rueda._operations import NUMBERED, EntryCache
 from rueda.exceptions import (ForkedError, HorovodInternalError, NotInitializedError,
                               ShutDownError, StartError)
 
 _NOT_INITIALIZED = ('Horovod has not been initialized; use hvd.init(). '
                     '(rueda has no session in this process.)')
+# How long a private daemon may take from its start until it listens.
+_START_SECONDS = 5
 _FORKED = ('this process was forked from one that had called init(); a rueda session does not '
            'cross a fork: call init() in processes started by spawn or by ruedarun')
 
@@ -63,22 +66,24 @@ class Session:
     def run(self, name, kind, source, target, shape):
         """Runs one allreduce, broadcast or barrier to its end in this thread. Blocking.
 
+        `kind` is what all ranks must agree on besides name and shape: a tuple (kind, dtype,
+        reduce_op, root, scales) of wire values, where scales is None or (prescale, postscale).
         `source` and `target` are addresses of contiguous memory that the caller keeps alive.
         """
-        entry = self._entries.take(name) or Entry((name,))
-        entry.fill(0, kind, source, target, shape)
+        entry = self._entries.take(name)
+        entry.operations[0].fill(kind, source, target, shape)
         self.call(self._library.rueda_run, entry.address)
         self._entries.put(name, entry)
 
     def submit(self, names, operations):
         """Starts operations that become ready together; returns their native handles.
 
-        `operations` lists the arguments of Entry.fill after the index. Does not wait for ranks.
-        On an error nothing was started. ValueError: a fault of the caller, e.g. a name in flight.
+        `operations` lists the arguments of run() after the name. Does not wait for ranks. On an
+        error nothing was started. ValueError: a fault of the caller, e.g. a name in flight.
         """
-        entry = self._entries.take(names) or Entry(names)
-        for index, operation in enumerate(operations):
-            entry.fill(index, *operation)
+        entry = self._entries.take_group(names)
+        for operation, arguments in zip(entry.operations, operations):
+            operation.fill(*arguments)
         self.call(self._library.rueda_submit, entry.address, len(names), entry.handles_address)
         natives = list(entry.handles)
         self._entries.put(names, entry)
@@ -265,17 +270,30 @@ def _open():
         raise StartError(str(_native.failure(code)))
     interrupts = Interrupts()
     options.interrupted = interrupts.callback
-    if options.size == 1 and not options.job:
+    if options.size == 1 and 'RUEDA_JOB' not in os.environ:
+        # Lone processes at one daemon are jobs of their own.
         options.job = _daemon.unique_name('lone').encode()
-    if options.size == 1 and not options.socket and not _daemon.system_socket_exists():
+    if (options.size == 1 and 'RUEDA_SOCKET' not in os.environ
+            and not _daemon.system_socket_exists()):
         options.socket = _private_socket()
-    native = _native.Pointer()
-    code = library.rueda_open(options, native)
-    if code == _native.INTERRUPTED:
-        raise interrupts.take() or StartError('init() was interrupted')
-    if code:
-        raise StartError(str(_native.failure(code)))
-    return Session(options, native.value, interrupts)
+    return Session(options, _connect(options, interrupts), interrupts)
+
+
+def _connect(options, interrupts):
+    # A private daemon is started beside its clients, so it may not listen yet.
+    deadline = time.monotonic() + (_START_SECONDS if options.socket.startswith(b'@') else 0)
+    native, pause = _native.Pointer(), 0.001
+    while True:
+        code = _native.library().rueda_open(options, native)
+        if not code:
+            return native.value
+        error = StartError(str(_native.failure(code)))
+        if code == _native.INTERRUPTED:
+            raise interrupts.take() or error
+        if code != _native.UNAVAILABLE or time.monotonic() > deadline:
+            raise error
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)
 
 
 def _private_socket():

@@ -11,7 +11,8 @@ import time
 _CHUNK = 1 << 16
 # A line that grows beyond this is passed on in pieces, so that memory stays bounded.
 _LONGEST_LINE = 1 << 20
-_LINE = re.compile(rb'[^\r\n]*(?:\r\n|\n|\r(?!\n|$))')
+# A \r at the end of what was read may yet become \r\n.
+_LINE_END = re.compile(rb'\r\n|\n|\r(?!\n|\Z)')
 
 
 class LineTagger:
@@ -31,8 +32,8 @@ class LineTagger:
         """The tagged form of the lines that `data` completes."""
         data = self._rest + data
         output, end = [], 0
-        for match in _LINE.finditer(data):
-            output.append(self._prefix() + match.group())
+        for match in _LINE_END.finditer(data):
+            output.append(self._prefix() + data[end:match.end()])
             self._inside = False
             end = match.end()
         self._rest = data[end:]

@@ -11,6 +11,7 @@ from rueda import _native
 # Wire dtype by torch.dtype; uint16 only where this torch has it.
 _WIRE_DTYPES = {getattr(torch, name): wire for name, wire in _native.DTYPES.items()
                 if isinstance(getattr(torch, name, None), torch.dtype)}
+_STRIDED = torch.strided
 
 
 def wire_dtype(tensor):
@@ -21,7 +22,7 @@ def wire_dtype(tensor):
     """
     try:
         wire = _WIRE_DTYPES[tensor.dtype]
-        if tensor.is_contiguous() and tensor.device.type == 'cpu':
+        if tensor.is_cpu and tensor.layout is _STRIDED and tensor.is_contiguous():
             return wire
     except (AttributeError, KeyError, RuntimeError):
         pass

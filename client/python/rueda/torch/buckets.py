@@ -9,7 +9,6 @@ reduces the whole bucket without a copy. With fp16 compression the bucket holds 
 import torch
 
 from rueda import _native, _session
-from rueda._operations import Kind
 from rueda.torch._tensors import wire_dtype
 from rueda.torch.ops import start, synchronize
 
@@ -87,7 +86,7 @@ class Bucket:
         own_dtype = slots[0].parameter.dtype
         self.staged = dtype is not None and dtype != own_dtype
         self._lay_out(dtype if self.staged else own_dtype)
-        kind = Kind(_native.ALLREDUCE, wire_dtype(self._flat), op, 0, scales)
+        kind = _native.ALLREDUCE, wire_dtype(self._flat), op, 0, scales
         address = self._flat.data_ptr()
         self._operation = kind, address, address, self._flat.shape
 
@@ -206,7 +205,7 @@ class LooseBucket:
             sent, self._context = self._compression.compress(self.slots[0].parameter.grad)
             # A compressor may hand back .grad itself, or a view of it.
             sent = sent.contiguous()
-        kind = Kind(_native.ALLREDUCE, wire_dtype(sent), self._op, 0, self._scales)
+        kind = _native.ALLREDUCE, wire_dtype(sent), self._op, 0, self._scales
         address = sent.data_ptr()
         self._handle = start(self._names, [(kind, address, address, sent.shape)], sent,
                              lambda natives: sent)

@@ -14,12 +14,12 @@ import torch
 
 from rueda import _native, _session, check_process_set
 from rueda._handles import Pending
-from rueda._operations import Kind
 from rueda.torch._tensors import reduce_op, scales, wire_dtype
 from rueda.torch.compression import Compression
 
-_BARRIER = Kind(_native.BARRIER, _native.DTYPES['uint8'], _native.SUM)
+_BARRIER = (_native.BARRIER, _native.DTYPES['uint8'], _native.SUM, 0, None)
 
+_NO_ELEMENTS = (0,)
 
 def allreduce(tensor, average=None, name=None, compression=Compression.none, op=None,
               prescale_factor=1.0, postscale_factor=1.0, process_set=None):
@@ -111,7 +111,7 @@ def broadcast_async_(tensor, root_rank, name=None, process_set=None):
 def barrier(process_set=None):
     """Blocks until all ranks have called it."""
     check_process_set(process_set)
-    _session.current().run('barrier', _BARRIER, 0, 0, ())
+    _session.current().run('barrier', _BARRIER, 0, 0, _NO_ELEMENTS)
 
 
 def poll(handle):
@@ -129,7 +129,7 @@ def synchronize(handle):
 
 def run_allreduce(source, target, name, op, scale_factors):
     """Blocking allreduce of one tensor into another of its shape and dtype; returns `target`."""
-    kind = Kind(_native.ALLREDUCE, wire_dtype(source), op, 0, scale_factors)
+    kind = _native.ALLREDUCE, wire_dtype(source), op, 0, scale_factors
     _session.current().run(name, kind, source.data_ptr(), target.data_ptr(), source.shape)
     return target
 
@@ -153,7 +153,7 @@ def start(names, operations, tensors, finish, abandon=None):
 
 def allreduce_operation(source, target, op, scale_factors):
     """One element of `operations` for start()."""
-    kind = Kind(_native.ALLREDUCE, wire_dtype(source), op, 0, scale_factors)
+    kind = _native.ALLREDUCE, wire_dtype(source), op, 0, scale_factors
     return kind, source.data_ptr(), target.data_ptr(), source.shape
 
 
@@ -168,8 +168,8 @@ def start_allgather(tensors, names, result):
     `gathered` lists (tensor, rows that each rank gave) for each input.
     """
     session = _session.current()
-    operations = [(Kind(_native.ALLGATHER, wire_dtype(tensor), _native.SUM), tensor.data_ptr(), 0,
-                   tensor.shape) for tensor in tensors]
+    operations = [((_native.ALLGATHER, wire_dtype(tensor), _native.SUM, 0, None),
+                   tensor.data_ptr(), 0, tensor.shape) for tensor in tensors]
 
     def finish(natives):
         return result([_take_gathered(session, native, tensor)
@@ -209,7 +209,7 @@ def _broadcast_kind(tensor, root):
     size = _session.current().size
     if not 0 <= root < size:
         raise ValueError(f'root_rank {root} is not a rank: the job has ranks 0 to {size - 1}')
-    return Kind(_native.BROADCAST, wire_dtype(tensor), _native.SUM, root)
+    return _native.BROADCAST, wire_dtype(tensor), _native.SUM, root, None
 
 
 class _AllreduceFunction(torch.autograd.Function):

@@ -204,16 +204,16 @@ def _groups(groups, trained, names):
         count = min(groups, len(trained))
         return [trained[len(trained) * index // count:len(trained) * (index + 1) // count]
                 for index in range(count)]
-    if not isinstance(groups, (list, tuple)):
+    if not (isinstance(groups, (list, tuple))
+            and all(isinstance(group, (list, tuple)) for group in groups)):
         raise ValueError('groups should be a non-negative integer or a list of list of '
                          f'torch.Tensor, not {type(groups).__name__}')
     seen = set()
-    for group in groups:
-        for parameter in group if isinstance(group, (list, tuple)) else [group]:
-            if not isinstance(parameter, torch.Tensor) or parameter not in names:
-                raise ValueError('groups must consist of lists of parameters of the optimizer')
-            if parameter in seen:
-                raise ValueError(f'parameter {names[parameter]} is in groups more than once')
-            seen.add(parameter)
+    for parameter in (parameter for group in groups for parameter in group):
+        if not isinstance(parameter, torch.Tensor) or parameter not in names:
+            raise ValueError('groups must consist of lists of parameters of the optimizer')
+        if parameter in seen:
+            raise ValueError(f'parameter {names[parameter]} is in groups more than once')
+        seen.add(parameter)
     known = set(trained)
     return [[parameter for parameter in group if parameter in known] for group in groups]
