@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <sstream>
 
 namespace rueda::membership {
@@ -27,6 +28,15 @@ constexpr unsigned long kGetInfo = _IOWR(0xFF, 11, PidfdInfo);
 bool hasEnded(int pidfd) {
   pollfd waiting{pidfd, POLLIN, 0};
   return pidfd >= 0 && ::poll(&waiting, 1, 0) == 1;
+}
+
+// The wait status of a process that its parent has collected, on kernels that keep it.
+std::optional<int> reapedStatus(int pidfd) {
+  PidfdInfo info{};
+  info.mask = kInfoExit;
+  if (pidfd < 0 || ::ioctl(pidfd, kGetInfo, &info) != 0 || (info.mask & kInfoExit) == 0)
+    return std::nullopt;
+  return info.exitCode;
 }
 
 std::string readStat(pid_t pid) {
@@ -59,15 +69,14 @@ std::string describeWaitStatus(int status) {
 }
 
 std::string exitCause(pid_t pid, int pidfd) {
-  PidfdInfo info{};
-  info.mask = kInfoExit;
-  if (pidfd >= 0 && ::ioctl(pidfd, kGetInfo, &info) == 0 && (info.mask & kInfoExit) != 0)
-    return describeWaitStatus(info.exitCode);
+  if (const auto status = reapedStatus(pidfd)) return describeWaitStatus(*status);
   const ProcessStat stat = parseProcessStat(readStat(pid));
   // A dying process closes its sockets before it becomes a zombie; its status is set by then. Its
   // memory is gone too, which is how 'R' or 'D' here differs from a live one.
   const bool isDying = stat.state == 'Z' || stat.state == 'X' || hasEnded(pidfd) || stat.waitStatus > 0;
   if (isDying && stat.waitStatus >= 0) return describeWaitStatus(stat.waitStatus);
+  // Its parent may have collected it between the two looks.
+  if (const auto status = reapedStatus(pidfd)) return describeWaitStatus(*status);
   return hasEnded(pidfd) ? "ended" : "closed its connection";
 }
 
