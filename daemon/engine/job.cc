@@ -38,12 +38,19 @@ std::string Job::describe(int rank) const {
          base::printable(member.host) + ")";
 }
 
+bool Job::hasAllPosts(const DirectWait& wait) const {
+  for (int rank = 0; rank < size; ++rank)
+    if (!board.hasPosted(rank, wait.index)) return false;
+  return true;
+}
+
 std::vector<std::set<std::string>> Job::sleepers() const {
   std::vector<std::set<std::string>> waiting(members.size());
   for (size_t r = 0; r < members.size(); ++r)
     for (const auto& [request, operation] : requestWaits[r]) waiting[r].insert(operation);
   for (const DirectWait& wait : directWaits)
-    waiting[static_cast<size_t>(wait.rank)].insert(describeOperation(wait.spec.kind, wait.name));
+    if (!hasAllPosts(wait))
+      waiting[static_cast<size_t>(wait.rank)].insert(describeOperation(wait.spec.kind, wait.name));
   return waiting;
 }
 

@@ -53,7 +53,10 @@ struct Job {
   bool hasSessions() const;
   // "rank 1 (pid 123 on host a)".
   std::string describe(int rank) const;
-  // Every thread of every rank that is known to sleep, for the deadlock finder.
+  // True when every rank has posted the operation that `wait` sleeps in: it runs, or is over and the
+  // sleeper has not told yet.
+  bool hasAllPosts(const DirectWait& wait) const;
+  // What the threads of every rank sleep in, for the deadlock finder.
   std::vector<std::set<std::string>> sleepers() const;
 
   const flow::JobSerial serial;

@@ -2,6 +2,7 @@
 #include "daemon/engine/watch.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -50,11 +51,14 @@ PendingView viewOf(const std::string& name, const flow::TensorSpec& spec, uint64
 
 void untangle(Job* job) {
   if (job->directWaits.empty()) return;
+  std::vector<DirectWait> waits;
+  std::copy_if(job->directWaits.begin(), job->directWaits.end(), std::back_inserter(waits),
+               [job](const DirectWait& wait) { return !job->hasAllPosts(wait); });
   std::set<uint32_t> indices;
-  for (const DirectWait& wait : job->directWaits) indices.insert(wait.index);
+  for (const DirectWait& wait : waits) indices.insert(wait.index);
   const auto& entries = job->table.entries();
-  const bool meetsRing = std::any_of(entries.begin(), entries.end(), [job](const auto& entry) {
-    return lacksWaiter(entry.second, job->directWaits);
+  const bool meetsRing = std::any_of(entries.begin(), entries.end(), [&waits](const auto& entry) {
+    return lacksWaiter(entry.second, waits);
   });
   if (indices.size() < 2 && !meetsRing) return;
   for (const uint32_t index : indices) job->board.withdraw(index, job->size);
@@ -65,7 +69,8 @@ void reportDeadlock(Job* job) {
   // The usual case, cheaply: some rank is awake.
   std::vector<bool> sleeps(job->members.size());
   for (size_t r = 0; r < sleeps.size(); ++r) sleeps[r] = !job->requestWaits[r].empty();
-  for (const DirectWait& wait : job->directWaits) sleeps[static_cast<size_t>(wait.rank)] = true;
+  for (const DirectWait& wait : job->directWaits)
+    if (!job->hasAllPosts(wait)) sleeps[static_cast<size_t>(wait.rank)] = true;
   if (std::find(sleeps.begin(), sleeps.end(), false) != sleeps.end()) {
     job->reportedDeadlock.clear();
     return;

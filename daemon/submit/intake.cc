@@ -103,10 +103,10 @@ Result<Item> toRequest(const SubmissionEntry& entry, const std::string& tail,
   if (request.spec.kind == shm::OpKind::kAllgather && request.spec.shape.empty())
     return Item(Invalid{entry.requestId, Status(Code::kInvalidArgument, "rank zero tried to allgather '" +
                                                     request.name + "', a rank-zero tensor")});
+  if (request.spec.kind == shm::OpKind::kBarrier) return Item(std::move(request));  // No memory.
   const uint64_t bytes = request.spec.bytes();
   RUEDA_ASSIGN_OR_RETURN(request.input, resolve(lookup, entry.inSegment, entry.inOffset, bytes));
-  if (request.spec.kind == shm::OpKind::kAllgather || request.spec.kind == shm::OpKind::kBarrier)
-    return Item(std::move(request));
+  if (request.spec.kind == shm::OpKind::kAllgather) return Item(std::move(request));
   RUEDA_ASSIGN_OR_RETURN(request.output, resolve(lookup, entry.outSegment, entry.outOffset, bytes));
   const uint64_t apart = request.input.offset > request.output.offset
                              ? request.input.offset - request.output.offset
