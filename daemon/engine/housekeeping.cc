@@ -131,7 +131,7 @@ void Engine::handleTick() {
     if (job->state != Job::State::kRunning) continue;
     untangle(job.get());
     reportStalls(job.get(), now_, options_.stallWarn);
-    if (options_.stallShutdown.count() == 0) continue;
+    if (options_.stallShutdown.count() == 0 || !hasOlderThan(*job, now_, options_.stallShutdown)) continue;
     for (const flow::PendingView& pending : pendingOf(*job, now_)) {
       if (milliseconds(pending.ageMs) < options_.stallShutdown) break;
       std::vector<Outcome> outcomes;

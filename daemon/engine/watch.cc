@@ -30,11 +30,39 @@ uint64_t ageMs(flow::TimePoint since, flow::TimePoint now) {
   return static_cast<uint64_t>(std::max<int64_t>(0, duration_cast<milliseconds>(now - since).count()));
 }
 
-void fillRanks(const Job& job, const std::set<int>& present, PendingView* view) {
-  for (int rank = 0; rank < job.size; ++rank) {
-    (present.count(rank) > 0 ? view->present : view->missing).push_back(rank);
-    if (membership::isStopped(job.members[static_cast<size_t>(rank)].pid)) view->stopped.push_back(rank);
-  }
+// A look into /proc for each rank: once for all operations of a job.
+std::vector<int> stoppedRanks(const Job& job) {
+  std::vector<int> stopped;
+  for (const int rank : job.ranksIn(Member::State::kRunning))
+    if (membership::isStopped(job.members[static_cast<size_t>(rank)].pid)) stopped.push_back(rank);
+  return stopped;
+}
+
+bool contains(const std::vector<int>& ranks, int rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
+// A rank that has come and was then stopped in the middle of the sum is missing like one that has
+// not come.
+template <typename IsPresent>
+void fillRanks(const Job& job, const std::vector<int>& stopped, const IsPresent& isPresent,
+               PendingView* view) {
+  view->stopped = stopped;
+  for (int rank = 0; rank < job.size; ++rank)
+    (isPresent(rank) ? view->present : view->missing).push_back(rank);
+  if (!view->missing.empty()) return;
+  view->missing = stopped;
+  view->present.erase(std::remove_if(view->present.begin(), view->present.end(),
+                                     [&stopped](int rank) { return contains(stopped, rank); }),
+                      view->present.end());
+}
+
+// When the oldest operation that waits in the job began to, or `now`.
+flow::TimePoint oldestSince(const Job& job, flow::TimePoint now) {
+  flow::TimePoint oldest = now;
+  for (const auto& [name, entry] : job.table.entries()) oldest = std::min(oldest, entry.since);
+  for (const DirectWait& wait : job.directWaits) oldest = std::min(oldest, wait.since);
+  return oldest;
 }
 
 PendingView viewOf(const std::string& name, const flow::TensorSpec& spec, uint64_t age) {
@@ -84,22 +112,21 @@ void reportDeadlock(Job* job) {
 
 std::vector<PendingView> pendingOf(const Job& job, flow::TimePoint now) {
   std::vector<PendingView> pending;
+  if (job.table.entries().empty() && job.directWaits.empty()) return pending;
+  const std::vector<int> stopped = stoppedRanks(job);
   for (const auto& [name, entry] : job.table.entries()) {
     PendingView view = viewOf(name, entry.first().spec, ageMs(entry.since, now));
-    std::set<int> present;
-    for (int rank = 0; rank < job.size; ++rank)
-      if (entry.byRank[static_cast<size_t>(rank)]) present.insert(rank);
-    fillRanks(job, present, &view);
+    const auto isPresent = [&byRank = entry.byRank](int rank) {
+      return byRank[static_cast<size_t>(rank)].has_value();
+    };
+    fillRanks(job, stopped, isPresent, &view);
     pending.push_back(std::move(view));
   }
   std::set<std::pair<uint32_t, std::string>> seen;
   for (const DirectWait& wait : job.directWaits) {
     if (!seen.insert({wait.index, wait.name}).second) continue;
     PendingView view = viewOf(wait.name, wait.spec, ageMs(wait.since, now));
-    std::set<int> present;
-    for (int rank = 0; rank < job.size; ++rank)
-      if (job.board.hasPosted(rank, wait.index)) present.insert(rank);
-    fillRanks(job, present, &view);
+    fillRanks(job, stopped, [&](int rank) { return job.board.hasPosted(rank, wait.index); }, &view);
     pending.push_back(std::move(view));
   }
   std::sort(pending.begin(), pending.end(),
@@ -107,31 +134,34 @@ std::vector<PendingView> pendingOf(const Job& job, flow::TimePoint now) {
   return pending;
 }
 
+bool hasOlderThan(const Job& job, flow::TimePoint now, milliseconds age) {
+  return now - oldestSince(job, now) >= age;
+}
+
 std::string describePending(const Job& job, const PendingView& pending) {
-  // A rank that has posted and was then stopped in the middle of the sum is as guilty as a missing one.
-  std::vector<int> guilty = pending.missing.empty() ? pending.stopped : pending.missing;
+  const std::vector<int>& guilty = pending.missing;
   std::string text = pending.kind + " '" + base::printable(pending.name) + "' waits since " +
                      std::to_string(pending.ageMs) + " ms for ranks " + observe::rankList(guilty);
   for (size_t i = 0; i < std::min(guilty.size(), kMaxRanksDescribed); ++i) {
-    const bool isStopped =
-        std::find(pending.stopped.begin(), pending.stopped.end(), guilty[i]) != pending.stopped.end();
+    const bool isStopped = contains(pending.stopped, guilty[i]);
     text += std::string(i == 0 ? ": " : ", ") + job.describe(guilty[i]) + (isStopped ? " is stopped" : "");
   }
   return text + "; present are ranks " + observe::rankList(pending.present);
 }
 
 void reportStalls(Job* job, flow::TimePoint now, milliseconds warnAfter) {
-  if (job->table.entries().empty() && job->directWaits.empty()) {
-    job->nextStallLine.clear();
-    return;
-  }
+  const auto earlier = std::exchange(job->nextStallLine, {});
+  if (!hasOlderThan(*job, now, warnAfter)) return;
   size_t lines = 0;
   size_t more = 0;
   for (const PendingView& pending : pendingOf(*job, now)) {
     if (pending.ageMs < static_cast<uint64_t>(warnAfter.count())) break;  // Sorted: the rest is younger.
-    const auto [next, isNew] = job->nextStallLine.try_emplace(pending.name, now);
-    if (now < next->second) continue;
-    next->second = now + milliseconds(std::max<uint64_t>(pending.ageMs, 1000));
+    if (pending.missing.empty()) continue;  // All are at work on it.
+    const auto known = earlier.find(pending.name);
+    flow::TimePoint& next = job->nextStallLine[pending.name];
+    next = known == earlier.end() ? now : known->second;
+    if (now < next) continue;
+    next = now + milliseconds(std::max<uint64_t>(pending.ageMs, 1000));
     if (++lines > kMaxStallLines)
       ++more;
     else

@@ -26,8 +26,9 @@ struct PendingView {
   std::string dtype;
   std::string shape;           // "[3, 4]"
   std::vector<int> present;    // Ranks that submitted or wait in this operation.
-  std::vector<int> missing;    // Ranks that have not.
-  std::vector<int> stopped;    // Those of `missing` or `present` whose process is stopped (SIGSTOP).
+  std::vector<int> missing;    // Ranks that are waited for: those that have not come or, where all
+                               // have, those that were stopped at work.
+  std::vector<int> stopped;    // Ranks of the job whose process is stopped (SIGSTOP).
   uint64_t ageMs = 0;          // Since the first rank arrived.
 };
 
