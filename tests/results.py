@@ -4,8 +4,8 @@
     python3 tests/results.py FOLDER
 
 Files it knows: `*.junit.xml` (pytest), `*.bazel.json` (Bazel's build events), `*.checks` (last line
-of tests/lint/run), `*.broken` (a suite that ended without results: one failure). Exits with 1 if a
-test failed or none passed.
+of tests/lint/run), `*.rows` (table of tests/bench/run), `*.broken` (a suite that ended without
+results: one failure). Exits with 1 if a test failed or none passed.
 """
 
 import json
@@ -88,6 +88,18 @@ def of_checks(text):
     return Count(int(match.group(1)), int(match.group(2))) if match else Count(failed=1)
 
 
+def of_rows(text):
+    """Counts of the benchmark's rows: one that was measured passed, whatever its speed."""
+    lines = text.splitlines()
+    heads = [number for number, line in enumerate(lines) if line.startswith("row\t")]
+    if not heads:
+        return Count(failed=1)
+    rows = [line.split("\t") for line in lines[heads[0] + 1:] if "\t" in line]
+    width = len(lines[heads[0]].split("\t"))
+    failed = [row for row in rows if len(row) != width or row[-1] in ("failed", "no-peer")]
+    return Count(len(rows) - len(failed), len(failed)) if rows else Count(failed=1)
+
+
 def _read(path):
     with open(path, encoding="utf-8", errors="replace") as file:
         return file.read()
@@ -101,6 +113,8 @@ def of_file(path):
         return of_bazel(_read(path).splitlines(), _read)
     if path.endswith(".checks"):
         return of_checks(_read(path))
+    if path.endswith(".rows"):
+        return of_rows(_read(path))
     return Count(failed=1)
 
 

@@ -13,6 +13,7 @@ import layout
 _CPP = (".cc", ".h", ".cu")
 _MARKED = _CPP + (".py", ".bzl", ".proto", ".sh", ".lds", ".BUILD")
 _MARKED_NAMES = {"BUILD", "WORKSPACE"}
+_UNMARKED = {".ci/run"}  # Two lines by agreement with those who start it.
 _MARK = "SPDX-License-Identifier: Apache-2.0"
 
 # Assembled so that this file does not contain what it looks for.
@@ -152,7 +153,7 @@ def line_width(tree):
 def license_mark(tree):
     """The first line (the second after #!) names the license."""
     for path, text in tree.texts.items():
-        script = text.startswith("#!")
+        script = text.startswith("#!") and path not in _UNMARKED
         if path.endswith(_MARKED) or os.path.basename(path) in _MARKED_NAMES or script:
             lines = text.splitlines()
             if text.strip() and not any(_MARK in line for line in lines[script:script + 1]):

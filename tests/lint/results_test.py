@@ -54,6 +54,13 @@ class Results(unittest.TestCase):
         self.assertEqual((9, 2, 0), numbers(results.of_checks(text)))
         self.assertEqual((0, 1, 0), numbers(results.of_checks("Traceback\n")))
 
+    def test_rows_of_the_benchmark_count_as_measured_or_not(self):
+        head = "row\tranks\tverdict\n"
+        text = "notes\n" + head + "a\t2\tbelow-gate\nb\t2\tfailed\nc\t2\tno-peer\n# summary\n"
+        self.assertEqual((1, 2, 0), numbers(results.of_rows(text)))
+        self.assertEqual((0, 1, 0), numbers(results.of_rows(head)))
+        self.assertEqual((0, 1, 0), numbers(results.of_rows("crash\n")))
+
     def test_the_last_line(self):
         self.assertEqual("1 passed, 0 failed", str(results.Count(passed=1)))
         self.assertEqual("1 passed, 2 failed, 3 skipped", str(results.Count(1, 2, 3)))
