@@ -14,8 +14,8 @@ namespace {
 using rueda::cli::CommandOptions;
 using rueda::cli::Streams;
 
-constexpr char kFooter[] =
-    R"(Without --socket the daemon at /run/rueda/status.sock is asked, else the one private daemon of this user.
+constexpr char kFooter[] = R"(
+Without --socket: the daemon at /run/rueda/status.sock, else the one private daemon of this user.
 
 Exit codes:
   0  fine; health: healthy

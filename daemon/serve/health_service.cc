@@ -64,7 +64,7 @@ class Watcher final : public grpc::ServerWriteReactor<wire::HealthCheckResponse>
   void OnCancel() override {
     base::MutexLock lock(mutex_);
     cancelled_ = true;
-    if (asleep_) alarm_.Cancel();
+    if (asleep_) alarm_->Cancel();
   }
 
   void OnDone() override {
@@ -103,8 +103,10 @@ class Watcher final : public grpc::ServerWriteReactor<wire::HealthCheckResponse>
       cancelled = cancelled_;
       if (!cancelled) {
         asleep_ = true;
-        alarm_ = grpc::Alarm();  // The last one may still be returning from wake().
-        alarm_.Set(std::chrono::system_clock::now() + interval_, [this](bool) { wake(); });
+        // A new one, since the last may still be returning from wake(). Alarm's own assignment
+        // leaks.
+        alarm_.emplace();
+        alarm_->Set(std::chrono::system_clock::now() + interval_, [this](bool) { wake(); });
       }
     }
     if (cancelled) Finish(grpc::Status::CANCELLED);
@@ -136,7 +138,7 @@ class Watcher final : public grpc::ServerWriteReactor<wire::HealthCheckResponse>
   base::Mutex mutex_;
   bool cancelled_ RUEDA_GUARDED_BY(mutex_) = false;
   bool asleep_ RUEDA_GUARDED_BY(mutex_) = false;
-  grpc::Alarm alarm_ RUEDA_GUARDED_BY(mutex_);
+  std::optional<grpc::Alarm> alarm_ RUEDA_GUARDED_BY(mutex_);
 };
 
 class HealthService final : public wire::Health::CallbackService {
