@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,6 +36,13 @@ void raiseFileLimit() {
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// Device and inode of a socket file; none for an abstract name.
+std::optional<std::pair<dev_t, ino_t>> fileIdOf(const std::string& socket) {
+  struct stat info {};
+  if (socket[0] == '@' || ::lstat(socket.c_str(), &info) != 0) return std::nullopt;
+  return std::make_pair(info.st_dev, info.st_ino);
 }
 
 engine::EngineOptions engineOptions(const Config& config) {
@@ -75,6 +83,7 @@ shm::Result<std::unique_ptr<App>> App::start(const Config& config, int* exitCode
     *exitCode = listener.status().code() == Code::kAlreadyExists ? kExitAlreadyRunning : kExitSocketUnusable;
     return listener.status();
   }
+  app->socketFile_ = fileIdOf(config.socket);
   const size_t workers = config.workers != 0 ? config.workers : std::min(usableCores(), kMaxDefaultWorkers);
   app->workers_ = std::make_unique<execute::WorkerPool>(workers);
   app->engine_ = std::make_unique<engine::Engine>(engineOptions(config), std::move(listener).value(),
@@ -112,7 +121,9 @@ void App::stop() {
   if (workers_) workers_->stop();
   server_.reset();
   engine_.reset();
-  if (config_.socket[0] != '@') ::unlink(config_.socket.c_str());
+  // Not what another daemon has put there since.
+  if (socketFile_ && socketFile_ == fileIdOf(config_.socket)) ::unlink(config_.socket.c_str());
+  socketFile_.reset();
 }
 
 }  // namespace rueda::daemon

@@ -4,8 +4,12 @@
 // The wiring: builds every part of the daemon in dependency order and stops it in reverse. Owned and
 // driven by the main thread.
 
+#include <sys/types.h>
+
 #include <memory>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include "daemon/config.h"
 #include "daemon/engine/engine.h"
@@ -35,6 +39,7 @@ class App {
 
   const Config config_;
   shm::Fd ended_;
+  std::optional<std::pair<dev_t, ino_t>> socketFile_;  // The one that we made, and remove.
   std::unique_ptr<execute::WorkerPool> workers_;
   std::unique_ptr<engine::Engine> engine_;
   std::thread engineThread_;
