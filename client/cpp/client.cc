@@ -58,6 +58,11 @@ Status Client::checkOperation(const Operation& op) const {
   const bool needsOutput = op.kind == OpKind::kAllreduce || op.kind == OpKind::kBroadcast;
   if (op.count > 0 && ((needsInput && op.input == nullptr) || (needsOutput && op.output == nullptr)))
     return {Code::kInvalidArgument, describe(op) + ": input or output is NULL"};
+  const auto in = reinterpret_cast<uintptr_t>(op.input);
+  const auto out = reinterpret_cast<uintptr_t>(op.output);
+  const bool overlap = in != out && std::max(in, out) - std::min(in, out) < op.bytes();
+  if (needsInput && needsOutput && overlap)
+    return {Code::kInvalidArgument, describe(op) + ": input and output overlap partly"};
   return Status::ok();
 }
 

@@ -128,7 +128,9 @@ Status Client::wait(uint64_t handle, milliseconds timeout) {
   Status status;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    Flight& flight = flights_[handle];
+    const auto it = flights_.find(handle);
+    if (it == flights_.end()) return unknownHandle(handle);  // Another thread waited for it too.
+    Flight& flight = it->second;
     kind = flight.kind;
     status = flight.status;
     if (status.isOk() && flight.copyTo != nullptr) std::memcpy(flight.copyTo, flight.block, flight.bytes);

@@ -30,7 +30,6 @@ std::string upperKind(const Request& request) {
 // Everything that must be equal, as text: "" when the field does not matter for the operation.
 std::string shapeFor(const Request& request) {
   const auto& spec = request.spec;
-  if (spec.kind == OpKind::kBarrier) return "";
   if (spec.kind != OpKind::kAllgather) return flow::shapeText(spec.shape);
   std::string rest = flow::shapeText({spec.shape.begin() + 1, spec.shape.end()});
   return "[*" + std::string(spec.shape.size() > 1 ? ", " : "") + rest.substr(1);
@@ -65,12 +64,14 @@ Status compare(const std::vector<Request>& requests, const std::string& what,
 }  // namespace
 
 Status checkCompatible(const std::vector<Request>& requests) {
+  const auto kind = [](const Request& r) { return std::string(shm::opKindName(r.spec.kind)); };
+  // A barrier has no data type to compare.
+  for (const Request& request : requests)
+    if (request.spec.kind == OpKind::kBarrier) return compare(requests, "operations", kind);
   RUEDA_RETURN_IF_ERROR(compare(requests, "data types", [](const Request& r) {
-    return std::string(r.spec.kind == OpKind::kBarrier ? "" : shm::dtypeName(r.spec.dtype));
+    return std::string(shm::dtypeName(r.spec.dtype));
   }));
-  RUEDA_RETURN_IF_ERROR(compare(requests, "operations", [](const Request& r) {
-    return std::string(shm::opKindName(r.spec.kind));
-  }));
+  RUEDA_RETURN_IF_ERROR(compare(requests, "operations", kind));
   RUEDA_RETURN_IF_ERROR(compare(requests, upperKind(requests.front()) + " tensor shapes", shapeFor));
   RUEDA_RETURN_IF_ERROR(compare(requests, "prescale and/or postscale factors", scalesFor));
   RUEDA_RETURN_IF_ERROR(compare(requests, "reduction operation", reductionFor));
