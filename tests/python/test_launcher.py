@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -91,12 +92,9 @@ while os.path.getsize(sys.argv[1]) == 0: pass
 sys.exit(4)
 '''
     begin = time.monotonic()
-    with open(os.path.join(os.environ.get('TMPDIR', '/tmp'), f'grace-{os.getpid()}'), 'w+b') as file:
-        try:
-            result = subprocess.run([*RUN, '-np', '2', '--grace-period', '0.5', *script(text),
-                                     file.name], stdout=file, timeout=30)
-        finally:
-            os.unlink(file.name)
+    with tempfile.NamedTemporaryFile() as file:
+        result = subprocess.run([*RUN, '-np', '2', '--grace-period', '0.5', *script(text),
+                                 file.name], stdout=file, timeout=30)
     assert result.returncode == 4 and time.monotonic() - begin < 15
 
 
@@ -113,7 +111,8 @@ signal.pause()
     children = [int(line) for line in result.stdout.split()]
     assert children
     wait_for(lambda: not any(map(alive, children)))
-    result = run('-np', '2', *script(text.replace('signal.pause()', '').replace('exit(2)', 'exit(0)')))
+    text = text.replace('signal.pause()', '').replace('exit(2)', 'exit(0)')
+    result = run('-np', '2', *script(text))
     assert result.returncode == 0 and len(result.stdout.split()) == 2
     wait_for(lambda: not any(map(alive, map(int, result.stdout.split()))))
 

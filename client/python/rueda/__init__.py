@@ -8,7 +8,7 @@ Functions that answer about the topology raise ValueError before init() and afte
 """
 
 from rueda import _native, _session
-from rueda.exceptions import HorovodInternalError
+from rueda.exceptions import HorovodInternalError  # noqa: F401 - for users
 
 __version__ = '0.1.0'
 

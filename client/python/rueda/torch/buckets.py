@@ -17,6 +17,10 @@ ONE_BUCKET_BYTES = 4 << 20
 # Large models: early buckets are summed by the daemon while backward still computes others. 8 MiB
 # are some milliseconds of memory traffic, far more than the cost of an operation.
 BUCKET_BYTES = 8 << 20
+# With zero_grad(set_to_none=True), larger gradients become None and are copied here once: two
+# passes over memory. Zeroing and accumulating takes four, but no call from Python, which for small
+# gradients costs more.
+COPY_BYTES = 256 << 10
 # Start of each gradient: a cache line, so that vector loads of neighbours do not share one.
 _ALIGNMENT = 64
 
@@ -82,6 +86,7 @@ class Bucket:
         self.early = early
         self.due = len(slots)  # Gradients that are still to come before the bucket can start.
         self._handle = None
+        self._large = {slot for slot in slots if _bytes(slot) >= COPY_BYTES}
         self._names = (_session.current().name('allreduce', name),)
         own_dtype = slots[0].parameter.dtype
         self.staged = dtype is not None and dtype != own_dtype
@@ -117,15 +122,14 @@ class Bucket:
         gradient = parameter.grad
         if gradient is view:
             return
-        with torch.no_grad():
-            if gradient is None:
-                view.zero_()
-            else:
-                view.copy_(gradient)
-            if not self.staged:
-                parameter.grad = view
-            elif gradient is None:
-                parameter.grad = torch.zeros_like(parameter)
+        if gradient is None:
+            view.zero_()
+        else:
+            view.copy_(gradient.detach())
+        if not self.staged:
+            parameter.grad = view
+        elif gradient is None:
+            parameter.grad = torch.zeros_like(parameter)
 
     def launch(self):
         """Starts the reduction of an early bucket. Does not wait for other ranks."""
@@ -148,16 +152,24 @@ class Bucket:
             _session.current().run(self._names[0], *self._operation)
         for slot in self.slots:
             if self.staged:
-                with torch.no_grad():
-                    slot.parameter.grad.copy_(slot.view)
+                slot.parameter.grad.detach().copy_(slot.view)
             elif slot.parameter.grad is not slot.view:
                 slot.parameter.grad = slot.view
 
-    def zero(self):
-        """Sets the gradients to zero. REQUIRES: not launched, not staged."""
-        self._flat.zero_()
+    def zero(self, set_to_none):
+        """Clears the gradients; small ones stay in place. REQUIRES: not launched, not staged."""
+        large = self._large if set_to_none else ()
+        if large:
+            for slot in self.slots:
+                if slot in large:
+                    slot.parameter.grad = None
+                else:
+                    slot.view.zero_()
+        else:
+            self._flat.zero_()
         for slot in self.slots:
-            if slot.parameter.grad is not None and slot.parameter.grad is not slot.view:
+            gradient = slot.parameter.grad
+            if gradient is not None and gradient is not slot.view:
                 slot.parameter.grad = slot.view
 
     def release(self):
@@ -201,10 +213,10 @@ class LooseBucket:
 
     def launch(self):
         """Compresses and starts the reduction. Does not wait for other ranks."""
-        with torch.no_grad():
-            sent, self._context = self._compression.compress(self.slots[0].parameter.grad)
-            # A compressor may hand back .grad itself, or a view of it.
-            sent = sent.contiguous()
+        # A compressor may hand back the gradient itself, or a view of it.
+        gradient = self.slots[0].parameter.grad.detach()
+        sent, self._context = self._compression.compress(gradient)
+        sent = sent.contiguous()
         kind = _native.ALLREDUCE, wire_dtype(sent), self._op, 0, self._scales
         address = sent.data_ptr()
         self._handle = start(self._names, [(kind, address, address, sent.shape)], sent,
@@ -219,8 +231,7 @@ class LooseBucket:
         """Waits, and gives the decompressed result to `.grad`. Blocking."""
         handle, self._handle = self._handle, None
         reduced = self._compression.decompress(synchronize(handle), self._context)
-        with torch.no_grad():
-            self.slots[0].parameter.grad.copy_(reduced)
+        self.slots[0].parameter.grad.detach().copy_(reduced)
 
     def release(self):
         """Nothing to move: the gradient is the user's own tensor."""

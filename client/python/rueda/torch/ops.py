@@ -18,8 +18,8 @@ from rueda.torch._tensors import reduce_op, scales, wire_dtype
 from rueda.torch.compression import Compression
 
 _BARRIER = (_native.BARRIER, _native.DTYPES['uint8'], _native.SUM, 0, None)
-
 _NO_ELEMENTS = (0,)
+
 
 def allreduce(tensor, average=None, name=None, compression=Compression.none, op=None,
               prescale_factor=1.0, postscale_factor=1.0, process_set=None):

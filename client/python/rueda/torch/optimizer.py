@@ -127,7 +127,7 @@ class _Distributed:
             self._reducer.paused = before
 
     def zero_grad(self, set_to_none=_TORCH_2):
-        """Sets gradients to zero. Those that the package reduces stay where they are.
+        """Clears gradients. Small ones that the package reduces stay where they are, as zeros.
 
         AssertionError between backward and step() or synchronize(), where it would race with the
         reduction.
@@ -137,10 +137,10 @@ class _Distributed:
                 'optimizer.zero_grad() was called after loss.backward() but before '
                 'optimizer.step() or optimizer.synchronize(). This is prohibited as it can cause '
                 'a race condition.')
-        zeroed = self._reducer.zero()
+        cleared = self._reducer.zero(set_to_none)
         for group in self.param_groups:
             for parameter in group['params']:
-                if parameter.grad is None or parameter in zeroed:
+                if parameter.grad is None or parameter in cleared:
                     continue
                 if set_to_none:
                     parameter.grad = None

@@ -57,6 +57,8 @@ class GradientReducer:
         self._slots = {}
         self._groups = []
         self._buckets = None
+        self._in_buckets = frozenset()
+        self._complete = 0  # Gradients that wait for synchronize().
         self._session = None
         self._hooks = []
         weakref.finalize(self, _remove, self._hooks).atexit = False
@@ -70,21 +72,25 @@ class GradientReducer:
         for name, parameter in named_parameters:
             check_sendable(parameter)
             self._slots[parameter] = Slot(parameter, name, self.passes)
-            self._hooks.append(_hook(parameter, weakref.WeakMethod(self._on_gradient)))
+            self._hooks.append(_hook(self._slots[parameter], weakref.ref(self)))
         self._groups += [[self._slots[parameter] for parameter in group] for group in groups]
 
     def set_passes(self, passes):
         """Sets the number of backward passes per step, from now on."""
         self.passes = passes
-        for slot in self._slots.values():
-            slot.passes_left = passes
-        for bucket in self._buckets or ():
-            bucket.due = len(bucket.slots)
+        self._begin_step()
 
     @property
     def under_way(self):
         """Whether a gradient is complete that synchronize() has not reduced yet."""
-        return any(slot.passes_left == 0 for slot in self._slots.values())
+        return self._complete > 0
+
+    def _begin_step(self):
+        self._complete = 0
+        for slot in self._slots.values():
+            slot.passes_left = self.passes
+        for bucket in self._buckets or ():
+            bucket.due = len(bucket.slots)
 
     def synchronize(self):
         """Reduces all gradients; a missing one counts as zeros, or as what `.grad` still holds.
@@ -103,7 +109,7 @@ class GradientReducer:
                 except HorovodInternalError as error:
                     failure = failure or error
         finally:
-            self.set_passes(self.passes)
+            self._begin_step()
         if failure is not None:
             raise failure
 
@@ -111,39 +117,41 @@ class GradientReducer:
         for bucket in self._buckets:
             if not bucket.launched:
                 for slot in bucket.slots:
-                    self._densify(slot)
-                    bucket.take(slot)
+                    if slot.parameter.grad is not slot.view:
+                        self._densify(slot)
+                        bucket.take(slot)
                 if bucket.early:
                     bucket.launch()
 
-    def zero(self):
-        """Sets the gradients that lie in buckets to zero; returns their parameters as a set.
+    def zero(self, set_to_none):
+        """Clears the gradients that lie in buckets; returns their parameters as a set.
 
+        Small ones become zeros where they are, large ones become None with `set_to_none`.
         REQUIRES: not under_way.
         """
-        zeroed = set()
-        if self._session is _session.current_or_none():
-            for bucket in self._buckets or ():
-                if not bucket.staged:
-                    bucket.zero()
-                    zeroed.update(slot.parameter for slot in bucket.slots)
-        return zeroed
+        if self._session is None or self._session is not _session.current_or_none():
+            return frozenset()
+        for bucket in self._buckets:
+            if not bucket.staged:
+                bucket.zero(set_to_none)
+        return self._in_buckets
 
-    def _on_gradient(self, parameter):
+    def on_gradient(self, slot):
+        """Called after each accumulation into the gradient of `slot`, during backward."""
         session = _session.current()
         if self.paused or session.size == 1:
             return
         if session is not self._session:
             self._prepare()
-        slot = self._slots[parameter]
-        bucket = slot.bucket
         if slot.passes_left <= 0:
             raise AssertionError(_TOO_MANY_PASSES.format(slot.name))
         slot.passes_left -= 1
-        if parameter.grad is not slot.view and (slot.passes_left == 0 or not bucket.staged):
+        bucket = slot.bucket
+        if slot.parameter.grad is not slot.view and (slot.passes_left == 0 or not bucket.staged):
             self._densify(slot)
             bucket.take(slot)
         if slot.passes_left == 0:
+            self._complete += 1
             bucket.due -= 1
             if bucket.due == 0 and bucket.early:
                 bucket.launch()
@@ -171,6 +179,8 @@ class GradientReducer:
             ordered = [[slot] for slot in reversed(slots)]
         self._buckets = [self._make(index, slots, early=index + 1 < len(ordered))
                          for index, slots in enumerate(ordered)]
+        self._in_buckets = frozenset(slot.parameter for bucket in self._buckets
+                                     if not bucket.staged for slot in bucket.slots)
         self._session = session
         session.tenants.add(self)
 
@@ -229,16 +239,17 @@ def _remove(hooks):
         handle.remove()
 
 
-def _hook(parameter, method):
-    """Calls `method()(parameter)` after each accumulation into `.grad`, while the method lives.
+def _hook(slot, reducer):
+    """Calls `reducer().on_gradient(slot)` after each accumulation, while the reducer lives.
 
     Returns (removable handle, object to keep alive with it).
     """
     def on_accumulated(*ignored):
-        target = method()
+        target = reducer()
         if target is not None:
-            target(parameter)
+            target.on_gradient(slot)
 
+    parameter = slot.parameter
     if hasattr(parameter, 'register_post_accumulate_grad_hook'):  # torch >= 2.1
         return parameter.register_post_accumulate_grad_hook(on_accumulated), None
     accumulator = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
