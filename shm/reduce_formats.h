@@ -34,26 +34,9 @@ struct Boolean : Native<uint8_t> {
   static RUEDA_INLINE Vector widen(Stored stored) { return (Vector)(stored != 0) & 1; }
 };
 
-using Floats = Vector<float, kVectorBytes / 4>;
-using Words = Vector<uint32_t, kVectorBytes / 4>;
-
-// Accumulators of elements 0, 2, 4, ... and of 1, 3, 5, ...: 16-bit elements are widened and
-// narrowed within their 32-bit lane, without moves between lanes.
-struct FloatPair {
-  Floats even;
-  Floats odd;
-};
-RUEDA_INLINE FloatPair operator*(FloatPair a, FloatPair b) {
-  return {a.even * b.even, a.odd * b.odd};
-}
-
 template <>
 RUEDA_INLINE FloatPair broadcast<FloatPair>(float value) {
   return {broadcast<Floats>(value), broadcast<Floats>(value)};
-}
-template <>
-RUEDA_INLINE FloatPair canonicalNan(FloatPair pair) {
-  return {canonicalNan(pair.even), canonicalNan(pair.odd)};
 }
 // The lanes are out of order, so a part of a pair is kept whole: blocks have room for that.
 template <>

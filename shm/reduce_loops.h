@@ -31,6 +31,18 @@ RUEDA_INLINE FloatPair combineTwo(FloatPair left, FloatPair right) {
           combineTwo<kCombine, Scalar>(left.odd, right.odd)};
 }
 
+// Every NaN becomes the positive quiet one. Which operand's payload an addition hands on is the
+// compiler's choice, so without this equal inputs could give unequal bits.
+template <typename V>
+RUEDA_INLINE V canonicalNan(V vector) {
+  using T = decltype(vector[0] + vector[0]);
+  constexpr T kNan = static_cast<T>(__builtin_nan(""));
+  return vector == vector ? vector : broadcast<V>(kNan);
+}
+RUEDA_INLINE FloatPair canonicalNan(FloatPair pair) {
+  return {canonicalNan(pair.even), canonicalNan(pair.odd)};
+}
+
 // The largest power of two below n: where the tree over n inputs splits.
 constexpr int treeSplit(int n) {
   int split = 1;
@@ -45,7 +57,7 @@ struct Loop {
   using Scalar = typename In::Scalar;
   static constexpr int kLanes = In::kLanes;
   // Vectors of each stream in one step.
-  static constexpr int kUnroll = kCombine == Combine::kAdd ? Out::kUnroll : 1;
+  static constexpr int kUnroll = kUnrolled && kCombine == Combine::kAdd ? Out::kUnroll : 1;
   // In place, with the number of outputs known too: 10 % faster where data is in a cache.
   static constexpr bool kSquare = kUnroll > 1 && kInputs > 1 && !kPre;
 
@@ -111,9 +123,6 @@ struct Loop {
     const auto forEachOutput = [&](const auto& write) RUEDA_INLINE_LAMBDA {
       for (int m = 0; m < call.outputCount; ++m) write(static_cast<char*>(call.outputs[m]));
     };
-    for (; i + kUnroll * kLanes <= call.count; i += kUnroll * kLanes) {
-      step<kUnroll>(inputs, i, prescale, postscale, forEachOutput);
-    }
     for (; i + kLanes <= call.count; i += kLanes) {
       step<1>(inputs, i, prescale, postscale, forEachOutput);
     }

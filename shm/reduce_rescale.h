@@ -28,7 +28,7 @@ struct Rescale {
   static constexpr int kLanes = kVectorBytes / sizeof(double);
   using Doubles = Vector<double, kLanes>;
   using Elements = Vector<T, kLanes>;
-  using Words = Vector<int32_t, kLanes>;
+  using Integers = Vector<int32_t, kLanes>;
   using Range = RangeOf<T>;
 
   static RUEDA_INLINE Elements scale(Elements elements, Doubles factor) {
@@ -36,7 +36,7 @@ struct Rescale {
     if constexpr (sizeof(T) == 8) {
       value = __builtin_convertvector(elements, Doubles);
     } else {
-      value = __builtin_convertvector(__builtin_convertvector(elements, Words), Doubles);
+      value = __builtin_convertvector(__builtin_convertvector(elements, Integers), Doubles);
     }
     value = value * factor;
     value = value == value ? value : Doubles{};
@@ -49,7 +49,7 @@ struct Rescale {
     } else {
       value = value > Range::kMost ? broadcast<Doubles>(Range::kMost) : value;
       value = value < Range::kLeast ? broadcast<Doubles>(Range::kLeast) : value;
-      return __builtin_convertvector(__builtin_convertvector(value, Words), Elements);
+      return __builtin_convertvector(__builtin_convertvector(value, Integers), Elements);
     }
   }
 

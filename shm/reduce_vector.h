@@ -34,6 +34,18 @@ constexpr int kVectorBytes = 32;
 constexpr int kVectorBytes = 16;
 #endif
 
+// Sanitizers check each lane of a masked access and each access of an unrolled loop, which takes
+// minutes to compile: with them, loops are short and partial vectors are copied.
+#if defined(__has_feature)
+#define RUEDA_SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define RUEDA_SANITIZED 1
+#else
+#define RUEDA_SANITIZED 0
+#endif
+constexpr bool kUnrolled = !RUEDA_SANITIZED;
+constexpr bool kMasked = !RUEDA_SANITIZED;
+
 template <typename T, int kLanes>
 struct VectorOf {
   typedef T Type __attribute__((vector_size(kLanes * sizeof(T))));
@@ -68,8 +80,8 @@ template <typename V>
 RUEDA_INLINE V loadPartial(const char* from, size_t bytes) {
 #ifdef __AVX512BW__
   const uint64_t mask = (uint64_t{1} << bytes) - 1;
-  if constexpr (sizeof(V) == 64) return (V)_mm512_maskz_loadu_epi8(mask, from);
-  if constexpr (sizeof(V) == 32) return (V)_mm256_maskz_loadu_epi8(mask, from);
+  if constexpr (kMasked && sizeof(V) == 64) return (V)_mm512_maskz_loadu_epi8(mask, from);
+  if constexpr (kMasked && sizeof(V) == 32) return (V)_mm256_maskz_loadu_epi8(mask, from);
 #endif
   V vector = {};
   __builtin_memcpy(&vector, from, bytes);
@@ -81,8 +93,12 @@ template <typename V>
 RUEDA_INLINE void storePartial(char* to, V vector, size_t bytes) {
 #ifdef __AVX512BW__
   const uint64_t mask = (uint64_t{1} << bytes) - 1;
-  if constexpr (sizeof(V) == 64) return _mm512_mask_storeu_epi8(to, mask, (__m512i)vector);
-  if constexpr (sizeof(V) == 32) return _mm256_mask_storeu_epi8(to, mask, (__m256i)vector);
+  if constexpr (kMasked && sizeof(V) == 64) {
+    return _mm512_mask_storeu_epi8(to, mask, (__m512i)vector);
+  }
+  if constexpr (kMasked && sizeof(V) == 32) {
+    return _mm256_mask_storeu_epi8(to, mask, (__m256i)vector);
+  }
 #endif
   __builtin_memcpy(to, &vector, bytes);
 }
@@ -93,13 +109,17 @@ RUEDA_INLINE V broadcast(T value) {
   return value - V{};
 }
 
-// Every NaN becomes the positive quiet one. Which operand's payload an addition hands on is the
-// compiler's choice, so without this equal inputs could give unequal bits.
-template <typename V>
-RUEDA_INLINE V canonicalNan(V vector) {
-  using T = decltype(vector[0] + vector[0]);
-  constexpr T kNan = static_cast<T>(__builtin_nan(""));
-  return vector == vector ? vector : broadcast<V>(kNan);
+using Floats = Vector<float, kVectorBytes / 4>;
+using Words = Vector<uint32_t, kVectorBytes / 4>;
+
+// Accumulators of elements 0, 2, 4, ... and of 1, 3, 5, ...: 16-bit elements are widened and
+// narrowed within their 32-bit lane, without moves between lanes.
+struct FloatPair {
+  Floats even;
+  Floats odd;
+};
+RUEDA_INLINE FloatPair operator*(FloatPair a, FloatPair b) {
+  return {a.even * b.even, a.odd * b.odd};
 }
 
 }  // namespace
