@@ -33,8 +33,9 @@ struct KernelsByInputs {
   Kernel of[kMaxDirectInputs + 1] = {};
 };
 
-// *Accumulators* are float for 16-bit floats, else the type itself. Every loop may write over
-// its inputs, and none but `direct` allows more than one block of data to be in flight.
+// *Accumulators* are float for 16-bit floats, else the type itself. They stay within blocks that
+// have room for whole vectors, and may lie there in an order of the loops' own. Every loop may
+// write over its inputs.
 struct KernelSet {
   size_t accumulatorBytes = 0;
   // Elements in, elements out: the whole reduction.

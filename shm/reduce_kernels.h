@@ -20,7 +20,7 @@ const char* isaName(Isa isa);
 struct ReduceSpec {
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
-  int ranks = 1;           // Divisor of kAverage.
+  int ranks = 1;           // Divisor of kAverage, at least 1.
   double prescale = 1.0;   // Applied to every input before it is combined.
   double postscale = 1.0;  // Applied to the result; kAverage multiplies it by 1/ranks.
 };
@@ -30,13 +30,27 @@ struct ReduceSpec {
 // overlap partly are not allowed. No alignment is required.
 //
 // Order: balanced binary tree over the inputs, aligned blocks of 2^j first: 4 inputs give
-// (0+1)+(2+3), 5 give ((0+1)+(2+3))+4. float16 and bfloat16 accumulate in float32 and are
-// rounded once (to nearest even). Integers wrap; their scales are applied in float64 and
-// truncated towards zero. bool: sum, average and max are "or", product and min are "and".
-// The result depends on the inputs only, not on `isa`, alignment or how a range is cut.
+// (0+1)+(2+3), 5 give ((0+1)+(2+3))+4.
 //
-// REQUIRES: inputCount >= 1.
-void reduce(const ReduceSpec& spec, const void* const* inputs, int inputCount,
-            void* const* outputs, int outputCount, size_t count, Isa isa = bestIsa());
+// | type              | combined in | scaled in                                              |
+// |-------------------|-------------|--------------------------------------------------------|
+// | float32, float64  | itself      | itself, the factor rounded to it                       |
+// | float16, bfloat16 | float32     | float32; the result is rounded once, to nearest even   |
+// | integers          | itself,     | float64, truncated towards zero; the nearest integer   |
+// |                   | wrapping    | of the type if out of its range, 0 for NaN             |
+// | bool              | itself      | not at all                                             |
+//
+// An average of integers without postscale is the exact quotient sum / ranks, truncated (the sum
+// wraps first). bool: sum, average and max are "or", product and min are "and"; any byte but 0
+// is true, results are 0 or 1. A minimum or maximum with a NaN is NaN, and of two zeros the one
+// of the lower input stays. A NaN result is the positive quiet NaN. Denormals are kept, whatever
+// the calling thread has set. One input without a scale is copied bit by bit (bool as said).
+//
+// The result depends on the inputs only, not on `isa`, alignment or how a range is cut. Uses
+// 4 KiB of stack for each level of the tree above eight inputs.
+//
+// REQUIRES: inputCount >= 1; the CPU has `isa`.
+void reduce(const ReduceSpec& spec, const void* const* inputs, int inputCount, void* const* outputs,
+            int outputCount, size_t count, Isa isa = bestIsa());
 
 }  // namespace rueda::shm

@@ -118,19 +118,18 @@ inline std::vector<char> referenceReduce(const ReduceSpec& spec,
       std::memcpy(result.data() + offset, &one, sizeof(T));
     }
   };
-  switch (spec.dtype) {
-    case DType::kUint8: each(referenceInteger<uint8_t>); break;
-    case DType::kInt8: each(referenceInteger<int8_t>); break;
-    case DType::kUint16: each(referenceInteger<uint16_t>); break;
-    case DType::kInt16: each(referenceInteger<int16_t>); break;
-    case DType::kInt32: each(referenceInteger<int32_t>); break;
-    case DType::kInt64: each(referenceInteger<int64_t>); break;
-    case DType::kFloat16: each(referenceSmall<Half>); break;
-    case DType::kFloat32: each(referenceFloat<float>); break;
-    case DType::kFloat64: each(referenceFloat<double>); break;
-    case DType::kBool: each(referenceBool); break;
-    case DType::kBfloat16: each(referenceSmall<Brain>); break;
-  }
+  const DType dtype = spec.dtype;
+  if (dtype == DType::kUint8) each(referenceInteger<uint8_t>);
+  if (dtype == DType::kInt8) each(referenceInteger<int8_t>);
+  if (dtype == DType::kUint16) each(referenceInteger<uint16_t>);
+  if (dtype == DType::kInt16) each(referenceInteger<int16_t>);
+  if (dtype == DType::kInt32) each(referenceInteger<int32_t>);
+  if (dtype == DType::kInt64) each(referenceInteger<int64_t>);
+  if (dtype == DType::kFloat16) each(referenceSmall<Half>);
+  if (dtype == DType::kFloat32) each(referenceFloat<float>);
+  if (dtype == DType::kFloat64) each(referenceFloat<double>);
+  if (dtype == DType::kBool) each(referenceBool);
+  if (dtype == DType::kBfloat16) each(referenceSmall<Brain>);
   return result;
 }
 
