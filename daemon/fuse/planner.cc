@@ -78,8 +78,11 @@ std::vector<FusedOp> plan(std::vector<Decision> decisions, uint64_t fusionBytes)
     const uint64_t bytes = decision.spec().bytes();
     const size_t oldest = ops.size() > kLookBack ? ops.size() - kLookBack : 0;
     size_t at = ops.size();
-    for (size_t i = ops.size(); i > oldest && at == ops.size(); --i)
-      if (sameClass(ops[i - 1], decision) && ops[i - 1].bytes + bytes <= fusionBytes) at = i - 1;
+    for (size_t i = ops.size(); i > oldest; --i) {
+      if (!sameClass(ops[i - 1], decision)) continue;
+      if (ops[i - 1].bytes + bytes <= fusionBytes) at = i - 1;
+      break;  // An older one may have room, but then this decision would overtake the newer.
+    }
     if (at == ops.size()) ops.push_back(begin(decision));
     append(&ops[at], std::move(decision));
   }

@@ -25,15 +25,15 @@ Status TensorTable::add(Request* request) {
   if (entry.byRank.empty()) {
     entry.byRank.resize(static_cast<size_t>(size_));
     entry.since = request->arrived;
-    if (request->group != 0) entry.group = request->group | uint64_t(request->rank) << 40;
-    entry.groupSize = request->groupSize;
   }
   std::optional<Request>& place = entry.byRank[static_cast<size_t>(request->rank)];
-  if (place)
+  if (place) {
+    if (request->rank == 0 && request->group != 0) countMember(request->group, request->groupSize);
     return {Code::kAlreadyExists, std::string(shm::opKindName(place->spec.kind)) + " '" +
                                       base::printable(request->name) +
                                       "' of this rank is still pending; a name may be used again when "
                                       "its operation has ended"};
+  }
   const std::string name = request->name;
   place = std::move(*request);
   if (++entry.present == size_) complete(name);
@@ -45,19 +45,21 @@ void TensorTable::complete(const std::string& name) {
   Entry& entry = node.mapped();
   Decision decision;
   decision.job = job_;
-  decision.group = entry.group;
   for (auto& request : entry.byRank) decision.requests.push_back(std::move(*request));
   decision.error = checkCompatible(decision.requests);
-  if (entry.group == 0) {
-    ready_.push_back(std::move(decision));
-    return;
-  }
-  const auto [it, isNew] = groups_.try_emplace(entry.group);
-  if (isNew) it->second.missing = entry.groupSize;
-  it->second.decisions.push_back(std::move(decision));
-  if (--it->second.missing > 0) return;
-  std::move(it->second.decisions.begin(), it->second.decisions.end(), std::back_inserter(ready_));
-  groups_.erase(it);
+  decision.group = decision.requests.front().group;
+  const uint32_t groupSize = decision.requests.front().groupSize;
+  auto& decided = decision.group == 0 ? ready_ : groups_[decision.group].decisions;
+  decided.push_back(std::move(decision));
+  if (decided.back().group != 0) countMember(decided.back().group, groupSize);
+}
+
+// A name of rank 0's group is complete, or was refused. The last one lets all of them go.
+void TensorTable::countMember(uint64_t group, uint32_t groupSize) {
+  Group& members = groups_[group];
+  if (++members.counted < groupSize) return;
+  std::move(members.decisions.begin(), members.decisions.end(), std::back_inserter(ready_));
+  groups_.erase(group);
 }
 
 std::vector<Decision> TensorTable::takeReady() { return std::exchange(ready_, {}); }

@@ -21,8 +21,9 @@ class TensorTable {
   // kAlreadyExists if this rank has a request of that name waiting; then *request is untouched.
   shm::Status add(flow::Request* request);
 
-  // Names complete on all ranks since the last call, in the order in which they became so; groups
-  // come whole, when their last name is complete.
+  // Names complete on all ranks since the last call, in the order in which they became so. Groups, as
+  // rank 0 has made them, come whole when their last name is complete: ranks may group otherwise, so
+  // one of them must decide.
   std::vector<flow::Decision> takeReady();
 
   // Everything that waits, for failing it. The table is empty afterwards.
@@ -34,8 +35,6 @@ class TensorTable {
     std::vector<std::optional<flow::Request>> byRank;
     int present = 0;
     flow::TimePoint since;
-    uint64_t group = 0;
-    uint32_t groupSize = 1;
 
     const flow::Request& first() const;
   };
@@ -44,9 +43,10 @@ class TensorTable {
 
  private:
   void complete(const std::string& name);
+  void countMember(uint64_t group, uint32_t groupSize);
 
   struct Group {
-    uint32_t missing = 0;
+    uint32_t counted = 0;  // Members that are complete, or refused.
     std::vector<flow::Decision> decisions;
   };
 
