@@ -157,8 +157,8 @@ class Peers:
 def build_product(jobs):
     """Builds ruedad and librueda with optimisation. Raises CalledProcessError."""
     say("bench: building ruedad and librueda")
-    _run(["bazel", "build", "-c", "opt", f"--jobs={jobs}", "//client/c:librueda.so",
-          "//daemon:ruedad"], cwd=REPOSITORY)
+    _run(["bazel", "build", "-c", "opt", f"--jobs={jobs}", "//:librueda",
+          "//:ruedad"], cwd=REPOSITORY)
 
 
 def _debian(path):
