@@ -5,7 +5,7 @@
 // small and blocking collectives with each other (the direct path) while the daemon sleeps.
 //
 // Ranks of one job and uid trust each other; the daemon does not rely on a byte of it. It writes
-// `abort`, may withdraw a post of a rank that has not arrived, and reads posts to say who is missing.
+// `abort`, may withdraw an operation that not all have posted, and reads posts to say who is missing.
 //
 // Index: each rank numbers its direct operations. Operation i uses half i & 1 of every array: a rank
 // can only post i + 2 after all ranks have left i (README.md has the argument).
@@ -26,7 +26,9 @@ constexpr uint32_t tagLow(uint64_t word) { return static_cast<uint32_t>(word); }
 // Signed distance of indices that may wrap.
 constexpr int32_t indexAhead(uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b); }
 
-constexpr uint32_t kWithdrawn = 0;   // Signature of a withdrawn post; real signatures are never 0.
+// Low half of Withdrawal::verdict.
+constexpr uint32_t kVerdictGo = 1;         // All had posted: the operation runs.
+constexpr uint32_t kVerdictWithdrawn = 2;  // Somebody had not: all take it to the ring.
 constexpr uint32_t kInlineBytes = 56;
 
 // What a rank says of its operation: either the payload itself or where it lies.
@@ -42,8 +44,7 @@ struct DirectPayload {
 // One cache line: the flag and up to 56 bytes travel in one transfer. The line behind it is left
 // empty, since the adjacent-line prefetcher would make two ranks share it.
 struct alignas(128) PostLine {
-  std::atomic<uint64_t> word;  // tagged(index, signature). Set by compare-exchange only: the daemon
-                               // may have put tagged(index, kWithdrawn) there first.
+  std::atomic<uint64_t> word;  // tagged(index, signature), signature never 0. Its rank writes it.
   union {
     char data[kInlineBytes];
     DirectPayload payload;
@@ -62,9 +63,22 @@ struct alignas(128) PhaseLine {
   std::atomic<uint64_t> summed;    // tagged(index, blocks of which this rank's slice is summed)
 };
 
+// The daemon sends waiters of operation `index` to the ring. Posting is a plain store without a
+// fence; that it and the withdrawal do not miss each other is the work of processBarrier():
+//   daemon: intent = index; processBarrier(); verdict = all have posted ? go : withdrawn
+//   rank:   post; see that all have posted; read intent; if it is this index, obey the verdict
+// If a post was not visible to the daemon after the barrier, it was made after it, so its rank, and
+// every rank that sees the post, sees the intent too.
+struct Withdrawal {
+  std::atomic<uint64_t> intent;   // tagged(index, 1)
+  std::atomic<uint64_t> verdict;  // tagged(index, kVerdict…)
+};
+
 struct Board {
   alignas(64) std::atomic<uint32_t> abort;  // Daemon: nonzero ends every direct operation.
-  Bell arrival;                             // A post completed the set, or a post was withdrawn.
+  uint32_t reserved[3];
+  Withdrawal withdrawals[2];                // Daemon; on the same line, which hardly ever changes.
+  Bell arrival;                             // A post completed the set, or there is a verdict.
   Bell done;                                // A sum finished, or a phase went on.
   alignas(64) std::atomic<uint64_t> finished[2][8];  // [half][0]: tagged(index, chunks summed)
   PostLine posts[2][kMaxRanks];

@@ -19,12 +19,6 @@ long futex(std::atomic<uint32_t>* word, int op, uint32_t value, const timespec* 
 
 }  // namespace
 
-void ring(Bell& bell) {
-  // seq_cst load: pairs with the seq_cst increment in BellSleep. Weaker, the load could pass the
-  // caller's publication, and a sleeper would be missed for ever.
-  if (bell.sleepers.load(std::memory_order_seq_cst) != 0) ringAlways(bell);
-}
-
 void ringAlways(Bell& bell) {
   bell.value.fetch_add(1, std::memory_order_seq_cst);
   futex(&bell.value, FUTEX_WAKE, INT_MAX, nullptr);

@@ -98,9 +98,10 @@ Status Client::run(const Operation& op) {
     return {Code::kInvalidArgument, describe(op) + ": an allgather is submitted and waited for"};
   if (connection_->hasFailed()) return connection_->failure();
   if (options_.size == 1) return runAlone(op);
-  {
+  if (nameCount_.load(std::memory_order_relaxed) > 0) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!names_.empty() && names_.count(std::string(op.name)) > 0)
+    drainCompletions();
+    if (names_.count(std::string(op.name)) > 0)
       return {Code::kAlreadyExists, describe(op) + " is still in flight in this process"};
   }
   bool tried = false;
@@ -162,6 +163,7 @@ Status Client::prepare(const Operation& op, Submission* submission) {
     if (flight.block != nullptr) (void)memory_.free(flight.block);
     return {Code::kAlreadyExists, describe(op) + " is still in flight in this process"};
   }
+  nameCount_.store(names_.size(), std::memory_order_relaxed);
   const uint64_t id = nextId_++;
   if (isGather && flight.block != nullptr) gatherInputs_[id] = std::exchange(flight.block, nullptr);
   flights_[id] = std::move(flight);
@@ -177,6 +179,7 @@ void Client::forget(uint64_t id) {
   const auto it = flights_.find(id);
   if (it == flights_.end()) return;
   if (!it->second.done) names_.erase(it->second.name);
+  nameCount_.store(names_.size(), std::memory_order_relaxed);
   for (char* block : {it->second.block, it->second.gatheredBlock})
     if (block != nullptr) (void)memory_.free(block);
   flights_.erase(it);
@@ -198,7 +201,7 @@ Status Client::submit(const std::vector<Operation>& ops, std::vector<uint64_t>* 
   for (size_t i = 0; i < ops.size() && status.isOk(); ++i) {
     if (!hasRoom()) {
       const Waited room =
-          patience_.until([this] { return hasRoom(); }, connection_->control()->completionBell, nullptr);
+          patience_.until([this] { return hasRoom(); }, connection_->control()->completionBell, [] {});
       if (room != Waited::kReady)
         status = room == Waited::kInterrupted ? Status(Code::kInterrupted, "interrupted in submit")
                                               : connection_->failure();

@@ -101,6 +101,7 @@ class Client : private WaitNotes {
   std::unordered_map<uint64_t, char*> gatherInputs_;  // Blocks that peers may still read.
   uint64_t nextId_ = 1;
   uint32_t nextGroup_ = 1;
+  std::atomic<size_t> nameCount_{0};  // Of names_; read without the lock.
 };
 
 }  // namespace rueda::client

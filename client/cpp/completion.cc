@@ -78,6 +78,7 @@ void Client::takeCompletion(const CompletionEntry& entry, const std::vector<char
   flight.status = Status(static_cast<Code>(entry.code), std::string(tail.data() + rowBytes, entry.textBytes));
   flight.done = true;
   names_.erase(flight.name);
+  nameCount_.store(names_.size(), std::memory_order_relaxed);
 }
 
 bool Client::isDone(uint64_t id) {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "shm/memfd.h"
+#include "shm/process_barrier.h"
 
 namespace rueda::client {
 
@@ -56,7 +57,8 @@ Status daemonLost() {
 
 }  // namespace
 
-Connection::Connection() : forkGeneration_(currentForkGeneration()) {}
+Connection::Connection()
+    : forkGeneration_(currentForkGeneration()), hasProcessBarrier_(shm::registerForProcessBarrier()) {}
 
 Connection::~Connection() {
   if (socket_.valid() && !isForked())

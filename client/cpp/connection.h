@@ -42,6 +42,9 @@ class Connection {
   // The process forked: this copy of the session is not to be used.
   bool isForked() const;
 
+  // Whether other processes can put memory barriers on this one.
+  bool hasProcessBarrier() const { return hasProcessBarrier_; }
+
   shm::ControlHeader* control() const;
   shm::Board* board() const;
   const shm::Welcome& policy() const { return welcome_; }
@@ -65,6 +68,7 @@ class Connection {
   shm::Welcome welcome_{};
   Segments segments_;
   const uint32_t forkGeneration_;
+  const bool hasProcessBarrier_;
 
   std::mutex socketMutex_;  // Held by the one that reads the socket.
   mutable std::mutex failureMutex_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/cpp/direct.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -61,7 +63,8 @@ DirectPath::DirectPath(Connection& connection, Patience& patience, WaitNotes& no
       notes_(notes),
       board_(connection.board()),
       rank_(rank),
-      size_(size) {}
+      size_(size),
+      fencesPosts_(!connection.hasProcessBarrier() || connection.policy().spareCores == 0) {}
 
 bool DirectPath::offers(const Operation& op) const {
   return connection_.policy().directEnabled != 0 && op.kind != OpKind::kAllgather;
@@ -72,7 +75,7 @@ DirectPath::End DirectPath::run(const Operation& op, uint32_t* index, bool* trie
   *tried = lock.owns_lock();
   if (!*tried) return End::kFallback;
   if (connection_.hasFailed()) return End::kFailed;
-  const uint64_t resume = resume_.exchange(0, std::memory_order_relaxed);
+  const uint64_t resume = resume_.load(std::memory_order_relaxed);
   if (resume != 0 && indexAhead(tagLow(resume), next_) > 0) next_ = tagLow(resume);
   *index = next_++;
   return runPosted(op, *index, signatureOf(op));
@@ -80,7 +83,7 @@ DirectPath::End DirectPath::run(const Operation& op, uint32_t* index, bool* trie
 
 DirectPath::End DirectPath::runPosted(const Operation& op, uint32_t index, uint32_t signature) {
   const bool isInline = op.kind == OpKind::kBarrier || op.bytes() <= shm::kInlineBytes;
-  if (!post(op, index, signature, isInline)) return End::kFallback;
+  post(op, index, signature, isInline);
   const End posted = awaitPosts(op, index, signature);
   if (posted != End::kDone) return posted;
   if (isInline) {
@@ -94,10 +97,9 @@ DirectPath::End DirectPath::runPosted(const Operation& op, uint32_t index, uint3
   return op.kind == OpKind::kBroadcast ? copyFromRoot(op, index, tensors) : sumSlices(op, index, tensors);
 }
 
-// Puts the operation on this rank's line; false if it has been withdrawn from there.
-bool DirectPath::post(const Operation& op, uint32_t index, uint32_t signature, bool isInline) {
+// Puts the operation on this rank's line.
+void DirectPath::post(const Operation& op, uint32_t index, uint32_t signature, bool isInline) {
   shm::PostLine& mine = line(index, rank_);
-  uint64_t& last = lastWord_[index & 1];
   if (isInline) {
     const bool gives = op.kind == OpKind::kAllreduce || (op.kind == OpKind::kBroadcast && op.root == rank_);
     if (gives) std::memcpy(mine.data, op.input, op.bytes());
@@ -115,52 +117,57 @@ bool DirectPath::post(const Operation& op, uint32_t index, uint32_t signature, b
     payload.outOffset = to.offset;
     mine.payload = payload;
   }
-  do {
-    if (indexAhead(tagIndex(last), index) >= 0 && last != 0) return false;
-    // seq_cst: publishes the payload, and pairs with sleepers of the arrival bell and with the
-    // daemon's withdrawal: exactly one of post and withdrawal happens.
-  } while (!mine.word.compare_exchange_strong(last, tagged(index, signature), std::memory_order_seq_cst));
-  last = tagged(index, signature);
-  return true;
+  // release: publishes the payload. The fence, where there is one, keeps the looks at the withdrawal
+  // and at sleeping peers behind the post; otherwise that is the work of processBarrier() there.
+  mine.word.store(tagged(index, signature), std::memory_order_release);
+  if (fencesPosts_) std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
-// True when every rank's line carries this operation. *apart: some line never will.
-bool DirectPath::allPosted(uint32_t index, uint32_t signature, bool* apart) const {
-  bool all = true;
-  for (int rank = 0; rank < size_; ++rank) {
-    const uint64_t word = line(index, rank).word.load(std::memory_order_acquire);
-    if (word == tagged(index, signature)) continue;
-    all = false;
-    *apart = *apart || indexAhead(tagIndex(word), index) >= 0;
+// Looks at the lines from *next on; those before have been seen to match, and stay so until this rank
+// leaves. A line that carries something else, or a later operation, never will match.
+DirectPath::Meeting DirectPath::look(uint32_t index, uint64_t wanted, int* next) const {
+  for (; *next < size_; ++*next) {
+    const uint64_t word = line(index, *next).word.load(std::memory_order_acquire);
+    if (word == wanted) continue;
+    return indexAhead(tagIndex(word), index) >= 0 ? Meeting::kApart : obeyVerdict(index);
   }
-  return all;
+  return obeyVerdict(index) == Meeting::kIncomplete ? Meeting::kComplete : Meeting::kApart;
+}
+
+// kApart if the daemon has withdrawn the operation. While it has announced that but not decided, the
+// caller spins for it: the daemon is at work.
+DirectPath::Meeting DirectPath::obeyVerdict(uint32_t index) const {
+  const shm::Withdrawal& withdrawal = board_->withdrawals[index & 1];
+  const uint64_t intent = withdrawal.intent.load(std::memory_order_acquire);
+  if (__builtin_expect(intent != tagged(index, 1), 1))
+    return intent != 0 && indexAhead(tagIndex(intent), index) > 0 ? Meeting::kApart : Meeting::kIncomplete;
+  uint64_t verdict = withdrawal.verdict.load(std::memory_order_acquire);
+  while (tagIndex(verdict) != index && board_->abort.load(std::memory_order_relaxed) == 0 &&
+         !connection_.hasFailed()) {
+    ::sched_yield();
+    connection_.pump();  // Notices a daemon that died in between.
+    verdict = withdrawal.verdict.load(std::memory_order_acquire);
+  }
+  return verdict == tagged(index, shm::kVerdictGo) ? Meeting::kIncomplete : Meeting::kApart;
 }
 
 DirectPath::End DirectPath::awaitPosts(const Operation& op, uint32_t index, uint32_t signature) {
-  bool apart = false;
-  if (allPosted(index, signature, &apart) || apart) {
-    shm::ring(board_->arrival);  // The last to arrive, or the one to disagree: others may sleep.
-    return apart ? End::kFallback : End::kDone;
-  }
-  int next = 0;  // Lines before it have been seen to match: they stay so until this rank leaves.
+  int next = 0;
   const uint64_t wanted = tagged(index, signature);
-  const auto ready = [&] {
-    for (; next < size_; ++next) {
-      const uint64_t word = line(index, next).word.load(std::memory_order_acquire);
-      if (word == wanted) continue;
-      apart = indexAhead(tagIndex(word), index) >= 0;
-      return apart;
-    }
-    return true;
-  };
+  Meeting meeting = look(index, wanted, &next);
+  if (meeting != Meeting::kIncomplete) {
+    shm::ring(board_->arrival);  // The last to arrive, or the one to disagree: others may sleep.
+    return meeting == Meeting::kComplete ? End::kDone : End::kFallback;
+  }
   bool noted = false;
+  const auto ready = [&] { return (meeting = look(index, wanted, &next)) != Meeting::kIncomplete; };
   const Waited waited = patience_.until(ready, board_->arrival, [&] {
     noted = true;
     notes_.sleepsInDirect(op, index);
   });
   if (noted) notes_.wokeFromDirect();
   if (waited != Waited::kReady) return toEnd(waited);
-  return apart ? End::kFallback : End::kDone;
+  return meeting == Meeting::kComplete ? End::kDone : End::kFallback;
 }
 
 void DirectPath::finishInline(const Operation& op, uint32_t index) const {

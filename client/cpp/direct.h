@@ -52,10 +52,14 @@ class DirectPath {
     bool staged[shm::kMaxRanks];
   };
 
+  // How the ranks' posts stand.
+  enum class Meeting { kIncomplete, kComplete, kApart };
+
   End runPosted(const Operation& op, uint32_t index, uint32_t signature);
-  bool post(const Operation& op, uint32_t index, uint32_t signature, bool isInline);
+  void post(const Operation& op, uint32_t index, uint32_t signature, bool isInline);
   End awaitPosts(const Operation& op, uint32_t index, uint32_t signature);
-  bool allPosted(uint32_t index, uint32_t signature, bool* apart) const;
+  Meeting look(uint32_t index, uint64_t wanted, int* next) const;
+  Meeting obeyVerdict(uint32_t index) const;
   void finishInline(const Operation& op, uint32_t index) const;
   bool resolve(const Operation& op, uint32_t index, Tensors* tensors, bool* staged);
   End sumSlices(const Operation& op, uint32_t index, const Tensors& tensors);
@@ -75,12 +79,12 @@ class DirectPath {
   shm::Board* const board_;
   const int rank_;
   const int size_;
+  const bool fencesPosts_;  // Cores are shared, where sleeping must be cheap, or there is no other way.
   std::atomic<uint64_t> resume_{0};  // Of continueAt: bit 32 set, and the index.
   // Own lock.
   std::mutex mutex_;  // Held for a whole operation.
   // Guarded by mutex_.
   uint32_t next_ = 1;
-  uint64_t lastWord_[2] = {0, 0};
   Place staging_;
 };
 

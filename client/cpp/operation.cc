@@ -35,9 +35,9 @@ uint32_t signatureOf(const Operation& op) {
   std::memcpy(&rest, text, left);
   hash = mix(hash, rest);
   for (uint32_t i = 0; i < op.ndim; ++i) hash = mix(hash, static_cast<uint64_t>(op.shape[i]));
-  hash = mix(hash, bitsOf(op.prescale));
-  hash = mix(hash, bitsOf(op.postscale) + static_cast<uint64_t>(op.root));
-  hash = mix(hash, 1);
+  if (op.prescale != 1.0 || op.postscale != 1.0)
+    hash = mix(mix(hash, bitsOf(op.prescale)), bitsOf(op.postscale));
+  hash = mix(hash, static_cast<uint64_t>(op.root));
   const auto signature = static_cast<uint32_t>(hash ^ hash >> 32);
   return signature == 0 ? 1 : signature;
 }

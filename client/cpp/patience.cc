@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "shm/process_barrier.h"
+
 namespace rueda::client {
 
 using std::chrono::microseconds;
@@ -29,10 +31,12 @@ Patience::Patience(Connection& connection, std::function<bool()> interrupted)
 
 void Patience::yield() { ::sched_yield(); }
 
-Waited Patience::sleep(const std::function<bool()>& ready, shm::Bell& bell, const Notice& notice,
+Waited Patience::sleep(const std::function<bool()>& ready, shm::Bell& bell, const std::function<void()>& notice,
                        milliseconds timeout) {
   const auto begin = steady_clock::now();
   shm::BellSleep sleeper(bell);
+  // Peers with cores of their own post without a fence: this puts one there.
+  if (spare_) shm::processBarrier();
   bool noticed = false;
   for (;;) {
     if (ready()) return Waited::kReady;
@@ -45,7 +49,7 @@ Waited Patience::sleep(const std::function<bool()>& ready, shm::Bell& bell, cons
     if (timeout.count() > 0 && elapsed >= timeout) return Waited::kTimedOut;
     if (!noticed && elapsed >= kFirstSleep) {
       noticed = true;
-      if (notice) notice();
+      notice();
       continue;  // The notice may have taken a while.
     }
     const auto slice = noticed ? kSleepSlice : kFirstSleep;

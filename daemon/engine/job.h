@@ -13,6 +13,7 @@
 #include "daemon/flow/outcome.h"
 #include "daemon/membership/board_keeper.h"
 #include "daemon/negotiate/tensor_table.h"
+#include "shm/handshake.h"
 
 namespace rueda::engine {
 
@@ -65,6 +66,7 @@ struct Job {
   const int size;
   const bool isolated;
 
+  shm::Welcome policy{};  // Equal for all ranks: how they wait and cut must not differ.
   State state = State::kForming;
   shm::Status failure;  // Why it is kFailed or kEnded: what operations get from now on.
   std::vector<Member> members;

@@ -124,7 +124,8 @@ Status Lobby::onGreeting(Session* session, const shm::Packet& packet) {
   RUEDA_ASSIGN_OR_RETURN(Job* const job, jobs_.join(*session, greeting));
   session->job = job->serial;
   session->state = Session::State::kJoined;
-  auto welcome = policyFor(*job);
+  if (job->policy.header.magic == 0) job->policy = policyFor(*job);
+  shm::Welcome welcome = job->policy;
   welcome.protocol = greeting.protocol;
   RUEDA_RETURN_IF_ERROR(session->open(greeting, welcome, job->board.fd()));
   if (session->pidfd() >= 0)

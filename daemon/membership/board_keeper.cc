@@ -2,6 +2,7 @@
 #include "daemon/membership/board_keeper.h"
 
 #include "shm/memfd.h"
+#include "shm/process_barrier.h"
 
 namespace rueda::membership {
 
@@ -26,27 +27,22 @@ void BoardKeeper::abort() {
 
 bool BoardKeeper::hasPosted(int rank, uint32_t index) const {
   const uint64_t word = board()->posts[index & 1][rank].word.load(std::memory_order_acquire);
-  const int32_t ahead = indexAhead(tagIndex(word), index);
-  return ahead > 0 || (ahead == 0 && tagLow(word) != shm::kWithdrawn);
+  return indexAhead(tagIndex(word), index) >= 0;
 }
 
 bool BoardKeeper::withdraw(uint32_t index, int size) {
-  for (int rank = 0; rank < size; ++rank) {
-    auto& word = board()->posts[index & 1][rank].word;
-    uint64_t seen = word.load(std::memory_order_acquire);
-    // A bounded number of tries: the owner posts at most once a half while we look.
-    for (int attempt = 0; attempt < 4; ++attempt) {
-      const int32_t ahead = indexAhead(tagIndex(seen), index);
-      if (ahead == 0 && tagLow(seen) != shm::kWithdrawn) break;  // Has posted: look at the next rank.
-      // seq_cst: pairs with the owner's compare-exchange; exactly one of the two succeeds.
-      if (ahead >= 0 ||
-          word.compare_exchange_strong(seen, tagged(index, shm::kWithdrawn), std::memory_order_seq_cst)) {
-        shm::ringAlways(board()->arrival);
-        return true;
-      }
-    }
-  }
-  return false;
+  shm::Withdrawal& withdrawal = board()->withdrawals[index & 1];
+  if (withdrawal.intent.load(std::memory_order_relaxed) == tagged(index, 1))
+    return tagLow(withdrawal.verdict.load(std::memory_order_relaxed)) == shm::kVerdictWithdrawn;
+  withdrawal.intent.store(tagged(index, 1), std::memory_order_seq_cst);
+  shm::processBarrier();
+  bool allPosted = true;
+  for (int rank = 0; rank < size; ++rank) allPosted = allPosted && hasPosted(rank, index);
+  // release: a rank that sees the verdict sees the posts it was given for.
+  withdrawal.verdict.store(tagged(index, allPosted ? shm::kVerdictGo : shm::kVerdictWithdrawn),
+                           std::memory_order_release);
+  shm::ringAlways(board()->arrival);
+  return !allPosted;
 }
 
 }  // namespace rueda::membership

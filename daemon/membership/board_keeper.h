@@ -23,9 +23,8 @@ class BoardKeeper {
   void abort();
   // True if `rank` has posted direct operation `index` or a later one.
   bool hasPosted(int rank, uint32_t index) const;
-  // Withdraws direct operation `index` by marking a rank that has not posted it, and wakes the
-  // waiters: all ranks then take the operation to the ring. False if all `size` ranks have posted it:
-  // it runs.
+  // Sends the waiters of direct operation `index` to the ring, unless all `size` ranks have posted
+  // it: then it runs, and this returns false. The answer for an index is final.
   bool withdraw(uint32_t index, int size);
 
  private:
