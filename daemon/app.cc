@@ -20,7 +20,7 @@ using shm::Status;
 
 namespace {
 
-constexpr size_t kMaxDefaultWorkers = 4;  // Measured: more do not help one operation in memory.
+constexpr size_t kMaxDefaultWorkers = 4;    // Measured: more do not help one operation in memory.
 constexpr mode_t kSystemSocketMode = 0666;  // Everybody may connect; the kernel says who it is.
 constexpr uint64_t kDefaultMemoryPercent = 80;
 
@@ -80,14 +80,16 @@ shm::Result<std::unique_ptr<App>> App::start(const Config& config, int* exitCode
   app->ended_ = shm::Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   auto listener = shm::listenUnix(config.socket, config.isPrivate ? 0600 : kSystemSocketMode);
   if (!listener.isOk()) {
-    *exitCode = listener.status().code() == Code::kAlreadyExists ? kExitAlreadyRunning : kExitSocketUnusable;
+    *exitCode = listener.status().code() == Code::kAlreadyExists ? kExitAlreadyRunning
+                                                                 : kExitSocketUnusable;
     return listener.status();
   }
   app->socketFile_ = fileIdOf(config.socket);
-  const size_t workers = config.workers != 0 ? config.workers : std::min(usableCores(), kMaxDefaultWorkers);
+  const size_t workers =
+      config.workers != 0 ? config.workers : std::min(usableCores(), kMaxDefaultWorkers);
   app->workers_ = std::make_unique<execute::WorkerPool>(workers);
-  app->engine_ = std::make_unique<engine::Engine>(engineOptions(config), std::move(listener).value(),
-                                                  *app->workers_);
+  app->engine_ = std::make_unique<engine::Engine>(engineOptions(config),
+                                                  std::move(listener).value(), *app->workers_);
   app->engineThread_ = std::thread([raw = app.get()] {
     pthread_setname_np(pthread_self(), "engine");
     raw->engine_->run();

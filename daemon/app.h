@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The wiring: builds every part of the daemon in dependency order and stops it in reverse. Owned and
-// driven by the main thread.
+// The wiring: builds every part of the daemon in dependency order and stops it in reverse. Owned
+// and driven by the main thread.
 
 #include <sys/types.h>
 

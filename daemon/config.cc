@@ -89,7 +89,8 @@ const std::vector<Setting>& settings() {
   constexpr uint64_t kManyBytes = uint64_t{1} << 50;
   static const std::vector<Setting> kSettings = {
       text("socket", &Config::socket, "where clients connect: a path or @abstract-name"),
-      text("status-tcp", &Config::statusTcp, "host:port of the gRPC status service beside its socket"),
+      text("status-tcp", &Config::statusTcp,
+           "host:port of the gRPC status service beside its socket"),
       boolean("private", &Config::isPrivate, "serve only this user, end with the last client"),
       lifeline(),
       number("workers", &Config::workers, 0, 64, "reduction threads; 0: cores, at most 4"),
@@ -105,7 +106,8 @@ const std::vector<Setting>& settings() {
              "log an operation that waits for ranks after this"),
       number("stall-shutdown-seconds", &Config::stallShutdownSeconds, 0, 1000000,
              "fail such an operation after this; 0: never"),
-      number("fusion-bytes", &Config::fusionBytes, 0, kManyBytes, "largest fused operation; 0: off"),
+      number("fusion-bytes", &Config::fusionBytes, 0, kManyBytes,
+             "largest fused operation; 0: off"),
       boolean("isolated", &Config::isolated, "ranks never map each other's memory"),
       logLevel(),
       boolean("log-journal", &Config::logJournal, "log lines without time stamps"),
@@ -124,7 +126,8 @@ std::string fileKey(std::string name) {
   return name;
 }
 
-Status apply(const Setting& setting, const std::string& value, const std::string& from, Config* config) {
+Status apply(const Setting& setting, const std::string& value, const std::string& from,
+             Config* config) {
   if (setting.set(value, config)) return Status::ok();
   return {Code::kInvalidArgument,
           from + ": " + setting.name + " = '" + value + "' is not valid: " + setting.help};
@@ -136,7 +139,8 @@ Status applyFile(const std::string& path, Config* config) {
     root = YAML::LoadFile(path);
   } catch (const YAML::ParserException& error) {
     return {Code::kInvalidArgument, path + " line " + std::to_string(error.mark.line + 1) +
-                                        " column " + std::to_string(error.mark.column + 1) + ": " + error.msg};
+                                        " column " + std::to_string(error.mark.column + 1) + ": " +
+                                        error.msg};
   } catch (const YAML::Exception& error) {
     return {Code::kInvalidArgument, path + ": " + error.what()};
   }
@@ -166,7 +170,8 @@ Status validate(const Config& config) {
 
 constexpr char kFooter[] =
     "Every setting is also read from the environment (RUEDAD_ and the name in capitals) and from\n"
-    "the YAML file (name_with_underscores: value); a flag wins over the environment over the file.\n"
+    "the YAML file (name_with_underscores: value); a flag wins over the environment over the "
+    "file.\n"
     "Exit codes: 0 normal end, 2 bad configuration, 3 another daemon has the socket, 4 the status\n"
     "port is in use, 5 the socket path cannot be used.";
 
@@ -174,7 +179,8 @@ constexpr char kFooter[] =
 
 std::string Config::describe() const {
   std::string out;
-  for (const Setting& setting : settings()) out += setting.name + " = " + setting.show(*this) + "\n";
+  for (const Setting& setting : settings())
+    out += setting.name + " = " + setting.show(*this) + "\n";
   return out;
 }
 
@@ -208,7 +214,8 @@ Result<Config> parseConfig(const std::vector<std::string>& arguments, std::strin
     if (const char* value = std::getenv(env.c_str()))
       RUEDA_RETURN_IF_ERROR(apply(setting, value, "environment " + env, &config));
     if (options[i]->count() > 0)
-      RUEDA_RETURN_IF_ERROR(apply(setting, values[i].empty() ? "1" : values[i], "command line", &config));
+      RUEDA_RETURN_IF_ERROR(
+          apply(setting, values[i].empty() ? "1" : values[i], "command line", &config));
   }
   RUEDA_RETURN_IF_ERROR(validate(config));
   return config;

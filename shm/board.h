@@ -5,10 +5,11 @@
 // small and blocking collectives with each other (the direct path) while the daemon sleeps.
 //
 // Ranks of one job and uid trust each other; the daemon does not rely on a byte of it. It writes
-// `abort`, may withdraw an operation that not all have posted, and reads posts to say who is missing.
+// `abort`, may withdraw an operation that not all have posted, and reads posts to say who is
+// missing.
 //
-// Index: each rank numbers its direct operations. Operation i uses half i & 1 of every array: a rank
-// can only post i + 2 after all ranks have left i (README.md has the argument).
+// Index: each rank numbers its direct operations. Operation i uses half i & 1 of every array: a
+// rank can only post i + 2 after all ranks have left i (README.md has the argument).
 
 #include <atomic>
 #include <cstddef>
@@ -37,7 +38,7 @@ struct DirectPayload {
   uint64_t outOffset;
   uint32_t inSegment;
   uint32_t outSegment;
-  uint32_t staged;      // 1: memory is foreign; blocks go through the rank's staging segment.
+  uint32_t staged;  // 1: memory is foreign; blocks go through the rank's staging segment.
   uint32_t reserved;
 };
 
@@ -77,9 +78,9 @@ struct Withdrawal {
 struct Board {
   alignas(64) std::atomic<uint32_t> abort;  // Daemon: nonzero ends every direct operation.
   uint32_t reserved[3];
-  Withdrawal withdrawals[2];                // Daemon; on the same line, which hardly ever changes.
-  Bell arrival;                             // A post completed the set, or there is a verdict.
-  Bell done;                                // A sum finished, or a phase went on.
+  Withdrawal withdrawals[2];  // Daemon; on the same line, which hardly ever changes.
+  Bell arrival;               // A post completed the set, or there is a verdict.
+  Bell done;                  // A sum finished, or a phase went on.
   alignas(64) std::atomic<uint64_t> finished[2][8];  // [half][0]: tagged(index, chunks summed)
   PostLine posts[2][kMaxRanks];
   ClaimLine claims[2][kMaxRanks];

@@ -8,9 +8,9 @@ namespace rueda::shm {
 [[noreturn]] void checkFailed(const char* file, int line, const char* condition);
 }  // namespace rueda::shm
 
-#define RUEDA_CHECK(condition)                                                  \
-  (__builtin_expect(static_cast<bool>(condition), 1)                            \
-       ? static_cast<void>(0)                                                   \
+#define RUEDA_CHECK(condition)                       \
+  (__builtin_expect(static_cast<bool>(condition), 1) \
+       ? static_cast<void>(0)                        \
        : ::rueda::shm::checkFailed(__FILE__, __LINE__, #condition))
 
 #ifdef NDEBUG

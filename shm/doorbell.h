@@ -25,12 +25,12 @@ enum class WaitResult { kWoken, kTimedOut, kInterrupted };
 // As ring, but always enters the kernel: for the daemon, which does not trust `sleepers`.
 void ringAlways(Bell& bell);
 
-// Wakes every sleeper of `bell`, if there is one. The caller has published what they wait for with a
-// seq_cst (or locked) operation before, or sleepers call processBarrier() after announcing
+// Wakes every sleeper of `bell`, if there is one. The caller has published what they wait for with
+// a seq_cst (or locked) operation before, or sleepers call processBarrier() after announcing
 // themselves. Either way the ringer sees the sleeper, or the sleeper sees the published state.
 inline void ring(Bell& bell) {
-  // Pairs with the increment in BellSleep. Were it to pass the caller's publication, a sleeper would
-  // be missed for ever.
+  // Pairs with the increment in BellSleep. Were it to pass the caller's publication, a sleeper
+  // would be missed for ever.
   if (__builtin_expect(bell.sleepers.load(std::memory_order_seq_cst) != 0, 0)) ringAlways(bell);
 }
 

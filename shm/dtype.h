@@ -37,9 +37,9 @@ std::optional<OpKind> opKindFromWire(uint8_t value);
 
 // Bytes of one element: 1, 2, 4 or 8.
 size_t dtypeSize(DType dtype);
-const char* dtypeName(DType dtype);        // "float32"
-const char* reduceOpName(ReduceOp op);     // "sum"
-const char* opKindName(OpKind kind);       // "allreduce"
+const char* dtypeName(DType dtype);     // "float32"
+const char* reduceOpName(ReduceOp op);  // "sum"
+const char* opKindName(OpKind kind);    // "allreduce"
 bool isFloating(DType dtype);
 
 }  // namespace rueda::shm

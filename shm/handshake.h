@@ -2,7 +2,8 @@
 #pragma once
 
 // Messages on the Unix socket (SOCK_SEQPACKET: one message a packet, descriptors beside it). Fixed
-// size, little-endian, text NUL-terminated within its field. The first message of a client is Hello.
+// size, little-endian, text NUL-terminated within its field. The first message of a client is
+// Hello.
 
 #include <cstdint>
 #include <type_traits>
@@ -15,20 +16,20 @@ constexpr uint32_t kMessageMagic = 0x52554544;  // "RUED"
 constexpr uint16_t kProtocolMin = 1;
 constexpr uint16_t kProtocolMax = 1;
 constexpr uint32_t kMaxMessageBytes = 2048;
-constexpr uint32_t kMaxSegments = 1024;         // Tensor segments of one job.
+constexpr uint32_t kMaxSegments = 1024;  // Tensor segments of one job.
 
 enum class MessageType : uint16_t {
-  kHello = 1,            // client → daemon
-  kWelcome = 2,          // daemon → client, 3 descriptors: control segment, eventfd, board
-  kRefused = 3,          // daemon → client; the connection ends
-  kJobReady = 4,         // all ranks of this host are here
-  kAllocSegment = 5,     // client → daemon
-  kSegmentGranted = 6,   // + 1 descriptor
-  kSegmentReady = 7,     // client → daemon: "I have touched its pages, show it to the others"
-  kPeerSegment = 8,      // + 1 descriptor: a segment of another rank of the job
-  kGoodbye = 9,          // client → daemon: leaves on purpose
-  kJobFailed = 10,       // daemon → client: every operation of the job fails with this
-  kFormingNotice = 11,   // daemon → client: who is still missing
+  kHello = 1,           // client → daemon
+  kWelcome = 2,         // daemon → client, 3 descriptors: control segment, eventfd, board
+  kRefused = 3,         // daemon → client; the connection ends
+  kJobReady = 4,        // all ranks of this host are here
+  kAllocSegment = 5,    // client → daemon
+  kSegmentGranted = 6,  // + 1 descriptor
+  kSegmentReady = 7,    // client → daemon: "I have touched its pages, show it to the others"
+  kPeerSegment = 8,     // + 1 descriptor: a segment of another rank of the job
+  kGoodbye = 9,         // client → daemon: leaves on purpose
+  kJobFailed = 10,      // daemon → client: every operation of the job fails with this
+  kFormingNotice = 11,  // daemon → client: who is still missing
 };
 
 struct MessageHeader {
@@ -52,32 +53,33 @@ struct Welcome {
   MessageHeader header;
   uint16_t protocol;
   uint16_t reserved;
-  uint32_t spareCores;       // 1: ranks need not share cores: spin by pausing, not by yielding.
-  uint32_t spinMicros;       // How long a waiter spins before it sleeps.
-  uint32_t sliceFromBytes;   // From this size on every rank sums a slice; below, the last arriver all.
-  uint32_t directEnabled;    // 0: isolated job or one rank: everything goes through the daemon.
+  uint32_t spareCores;  // 1: ranks need not share cores: spin by pausing, not by yielding.
+  uint32_t spinMicros;  // How long a waiter spins before it sleeps.
+  uint32_t
+      sliceFromBytes;  // From this size on every rank sums a slice; below, the last arriver all.
+  uint32_t directEnabled;  // 0: isolated job or one rank: everything goes through the daemon.
   uint32_t reserved2;
-  char daemon[64];           // Version text.
+  char daemon[64];  // Version text.
 };
 
-struct Notice {              // kRefused, kJobFailed, kFormingNotice
+struct Notice {  // kRefused, kJobFailed, kFormingNotice
   MessageHeader header;
-  int32_t code;              // Code
-  int32_t rank;              // Rank concerned, or -1.
+  int32_t code;  // Code
+  int32_t rank;  // Rank concerned, or -1.
   char text[1024];
 };
 
-struct SegmentMessage {      // kAllocSegment, kSegmentGranted, kSegmentReady, kPeerSegment
+struct SegmentMessage {  // kAllocSegment, kSegmentGranted, kSegmentReady, kPeerSegment
   MessageHeader header;
-  int32_t code;              // Of a grant: Code; on an error no descriptor comes along.
+  int32_t code;  // Of a grant: Code; on an error no descriptor comes along.
   uint32_t segment;
-  int32_t rank;              // Owner.
+  int32_t rank;  // Owner.
   uint32_t reserved;
   uint64_t bytes;
   char text[512];
 };
 
-struct PlainMessage {        // kJobReady, kGoodbye
+struct PlainMessage {  // kJobReady, kGoodbye
   MessageHeader header;
 };
 

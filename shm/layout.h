@@ -14,13 +14,15 @@
 
 namespace rueda::shm {
 
-constexpr uint32_t kMaxRanks = 64;         // Ranks of one job on one host.
-constexpr uint32_t kMaxNameBytes = 1024;   // A tensor's name.
-constexpr uint32_t kMaxDims = 64;          // What torch allows.
-constexpr uint32_t kMaxInFlight = 16384;   // Operations of one rank without an outcome.
-constexpr uint32_t kRingSlots = 2048;      // Of each ring; a power of two.
-constexpr uint32_t kEntryBytes = 128;      // Two cache lines: one transfer with the adjacent-line prefetch.
-constexpr uint64_t kMaxElements = uint64_t{1} << 48;  // Keeps count × 8 bytes × ranks far from 2^64.
+constexpr uint32_t kMaxRanks = 64;        // Ranks of one job on one host.
+constexpr uint32_t kMaxNameBytes = 1024;  // A tensor's name.
+constexpr uint32_t kMaxDims = 64;         // What torch allows.
+constexpr uint32_t kMaxInFlight = 16384;  // Operations of one rank without an outcome.
+constexpr uint32_t kRingSlots = 2048;     // Of each ring; a power of two.
+constexpr uint32_t kEntryBytes =
+    128;  // Two cache lines: one transfer with the adjacent-line prefetch.
+constexpr uint64_t kMaxElements = uint64_t{1}
+                                  << 48;  // Keeps count × 8 bytes × ranks far from 2^64.
 
 enum class EntryType : uint8_t {
   kTail = 1,         // Continues the tail of the entry before it.
@@ -36,8 +38,8 @@ enum class EntryType : uint8_t {
 constexpr uint8_t kFlagFallback = 1;  // Came from the direct path at `directIndex`.
 constexpr uint8_t kFlagBlocking = 2;  // The submitting thread waits for the outcome at once.
 
-// One slot of the submission ring. The tail holds ndim int64 dimensions, then nameBytes of name, and
-// goes on in kTail entries (TailEntry) of the same ring.
+// One slot of the submission ring. The tail holds ndim int64 dimensions, then nameBytes of name,
+// and goes on in kTail entries (TailEntry) of the same ring.
 struct SubmissionEntry {
   uint8_t type;          //   0  EntryType
   uint8_t kind;          //   1  OpKind
@@ -78,15 +80,15 @@ static_assert(sizeof(TailEntry) == kEntryBytes);
 // One slot of the completion ring. The tail holds gatherRanks RowBlock structs, then textBytes of
 // error text, and goes on in TailEntry slots.
 struct CompletionEntry {
-  uint8_t type;          //   0  CompletionType
-  uint8_t reserved[3];   //   1
-  int32_t code;          //   4  Code
-  uint64_t requestId;    //   8
-  uint32_t textBytes;    //  16  at most kMaxTextBytes
-  uint32_t gatherRanks;  //  20  allgather: ranks that gave rows; else 0
-  uint32_t directIndex;  //  24  where the direct path goes on, if hasDirectIndex
+  uint8_t type;             //   0  CompletionType
+  uint8_t reserved[3];      //   1
+  int32_t code;             //   4  Code
+  uint64_t requestId;       //   8
+  uint32_t textBytes;       //  16  at most kMaxTextBytes
+  uint32_t gatherRanks;     //  20  allgather: ranks that gave rows; else 0
+  uint32_t directIndex;     //  24  where the direct path goes on, if hasDirectIndex
   uint32_t hasDirectIndex;  // 28
-  char tail[96];         //  32
+  char tail[96];            //  32
 };
 static_assert(sizeof(CompletionEntry) == kEntryBytes);
 static_assert(offsetof(CompletionEntry, requestId) == 8);
@@ -117,7 +119,7 @@ struct ControlHeader {
   alignas(64) std::atomic<uint32_t> daemonAsleep;  // 256  daemon sets 1 = write the eventfd;
                                                    //      the client that does takes it back to 0
   alignas(64) std::atomic<uint32_t> completionBlocked;  // 320  daemon: 1 = ring full, tell me
-  Bell completionBell;                             // 384  daemon rings, client threads sleep
+  Bell completionBell;                                  // 384  daemon rings, client threads sleep
 };
 static_assert(std::is_standard_layout_v<ControlHeader>);
 static_assert(offsetof(ControlHeader, submitHead) == 64);

@@ -48,7 +48,8 @@ Result<Mapping> Mapping::map(int fd, uint64_t bytes) {
 void Mapping::touch() const {
   static const uint64_t pageBytes = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
   for (uint64_t at = 0; at < bytes_; at += pageBytes)
-    __atomic_fetch_or(data_ + at, 0, __ATOMIC_RELAXED);  // An atomic add of nothing: peers may write.
+    __atomic_fetch_or(data_ + at, 0,
+                      __ATOMIC_RELAXED);  // An atomic add of nothing: peers may write.
 }
 
 }  // namespace rueda::shm

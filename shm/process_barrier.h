@@ -7,12 +7,13 @@
 
 namespace rueda::shm {
 
-// Lets other processes put barriers on this one. False on kernels without it (before 4.16): then this
-// process must fence by itself.
+// Lets other processes put barriers on this one. False on kernels without it (before 4.16): then
+// this process must fence by itself.
 bool registerForProcessBarrier();
 
-// On return every thread of every registered process has executed a full barrier since the call: what
-// it had stored before is visible here, and what it loads after sees what was stored here before.
+// On return every thread of every registered process has executed a full barrier since the call:
+// what it had stored before is visible here, and what it loads after sees what was stored here
+// before.
 void processBarrier();
 
 }  // namespace rueda::shm

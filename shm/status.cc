@@ -7,23 +7,40 @@ namespace rueda::shm {
 
 const char* codeName(Code code) {
   switch (code) {
-    case Code::kOk: return "ok";
-    case Code::kInvalidArgument: return "invalid argument";
-    case Code::kAlreadyExists: return "already exists";
-    case Code::kMismatch: return "mismatch";
-    case Code::kRankLost: return "rank lost";
-    case Code::kShutDown: return "shut down";
-    case Code::kDaemonLost: return "daemon lost";
-    case Code::kNotInitialized: return "not initialized";
-    case Code::kDeadlineExceeded: return "deadline exceeded";
-    case Code::kResourceExhausted: return "resource exhausted";
-    case Code::kPermissionDenied: return "permission denied";
-    case Code::kUnavailable: return "unavailable";
-    case Code::kProtocolError: return "protocol error";
-    case Code::kInterrupted: return "interrupted";
-    case Code::kInternal: return "internal error";
-    case Code::kUnimplemented: return "unimplemented";
-    case Code::kStalled: return "stalled";
+    case Code::kOk:
+      return "ok";
+    case Code::kInvalidArgument:
+      return "invalid argument";
+    case Code::kAlreadyExists:
+      return "already exists";
+    case Code::kMismatch:
+      return "mismatch";
+    case Code::kRankLost:
+      return "rank lost";
+    case Code::kShutDown:
+      return "shut down";
+    case Code::kDaemonLost:
+      return "daemon lost";
+    case Code::kNotInitialized:
+      return "not initialized";
+    case Code::kDeadlineExceeded:
+      return "deadline exceeded";
+    case Code::kResourceExhausted:
+      return "resource exhausted";
+    case Code::kPermissionDenied:
+      return "permission denied";
+    case Code::kUnavailable:
+      return "unavailable";
+    case Code::kProtocolError:
+      return "protocol error";
+    case Code::kInterrupted:
+      return "interrupted";
+    case Code::kInternal:
+      return "internal error";
+    case Code::kUnimplemented:
+      return "unimplemented";
+    case Code::kStalled:
+      return "stalled";
   }
   return "unknown code";
 }

@@ -38,10 +38,14 @@ const sockaddr* generic(const Address& address) {
 
 const char* adviceFor(int error) {
   switch (error) {
-    case ENOENT: return "; is the rueda service running? (systemctl status rueda)";
-    case ECONNREFUSED: return "; nothing listens there, the daemon has ended";
-    case EACCES: return "; your user may not use this daemon";
-    default: return "";
+    case ENOENT:
+      return "; is the rueda service running? (systemctl status rueda)";
+    case ECONNREFUSED:
+      return "; nothing listens there, the daemon has ended";
+    case EACCES:
+      return "; your user may not use this daemon";
+    default:
+      return "";
   }
 }
 
@@ -54,8 +58,7 @@ Status clearStalePath(const std::string& path) {
     return {Code::kInvalidArgument, path + " is a directory that is not empty"};
   }
   if (!S_ISSOCK(info.st_mode)) return {Code::kInvalidArgument, path + " exists and is no socket"};
-  if (connectUnix(path).isOk())
-    return {Code::kAlreadyExists, "another daemon listens on " + path};
+  if (connectUnix(path).isOk()) return {Code::kAlreadyExists, "another daemon listens on " + path};
   if (::unlink(path.c_str()) != 0)
     return Status::fromErrno(Code::kPermissionDenied, "removing the stale socket " + path, errno);
   return Status::ok();
@@ -88,7 +91,8 @@ Result<Fd> connectUnix(const std::string& address) {
   if (!fd.valid()) return Status::fromErrno(Code::kResourceExhausted, "socket", errno);
   if (::connect(fd.get(), generic(parsed), parsed.bytes) != 0) {
     const int error = errno;
-    Status status = Status::fromErrno(Code::kUnavailable, "cannot reach ruedad at " + address, error);
+    Status status =
+        Status::fromErrno(Code::kUnavailable, "cannot reach ruedad at " + address, error);
     return Status(status.code(), status.message() + adviceFor(error));
   }
   return fd;
@@ -102,8 +106,7 @@ Result<Fd> listenUnix(const std::string& address, mode_t mode) {
   if (!fd.valid()) return Status::fromErrno(Code::kResourceExhausted, "socket", errno);
   if (::bind(fd.get(), generic(parsed), parsed.bytes) != 0) {
     const Code code = errno == EADDRINUSE ? Code::kAlreadyExists : Code::kInvalidArgument;
-    if (code == Code::kAlreadyExists)
-      return Status(code, "another daemon listens on " + address);
+    if (code == Code::kAlreadyExists) return Status(code, "another daemon listens on " + address);
     return Status::fromErrno(code, "binding " + address, errno);
   }
   if (isPath && ::chmod(address.c_str(), mode) != 0)
@@ -116,7 +119,8 @@ Result<Fd> listenUnix(const std::string& address, mode_t mode) {
 Result<Fd> acceptUnix(int listener) {
   Fd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!fd.valid()) {
-    const Code code = errno == EMFILE || errno == ENFILE ? Code::kResourceExhausted : Code::kUnavailable;
+    const Code code =
+        errno == EMFILE || errno == ENFILE ? Code::kResourceExhausted : Code::kUnavailable;
     return Status::fromErrno(code, "accept", errno);
   }
   return fd;
@@ -185,8 +189,8 @@ Result<ReceiveState> receivePacket(int socket, bool block, Packet* packet) {
   MessageHeader parsed{};
   if (packet->bytes >= sizeof parsed) std::memcpy(&parsed, packet->data.data(), sizeof parsed);
   if (parsed.magic != kMessageMagic || parsed.bytes != packet->bytes)
-    return Status(Code::kProtocolError, "message of " + std::to_string(packet->bytes) +
-                                            " bytes has a wrong header");
+    return Status(Code::kProtocolError,
+                  "message of " + std::to_string(packet->bytes) + " bytes has a wrong header");
   return ReceiveState::kPacket;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// SOCK_SEQPACKET Unix sockets that carry one message and its descriptors per packet. An address is a
-// file system path, or "@name" for an abstract socket, which leaves nothing behind. Any thread.
+// SOCK_SEQPACKET Unix sockets that carry one message and its descriptors per packet. An address is
+// a file system path, or "@name" for an abstract socket, which leaves nothing behind. Any thread.
 
 #include <sys/types.h>
 

@@ -49,7 +49,8 @@ int32_t guarded(const Body& body) {
 }
 
 Status checkSession(const rueda_session* session) {
-  if (session == nullptr) return {Code::kNotInitialized, "no session: rueda_open has not succeeded"};
+  if (session == nullptr)
+    return {Code::kNotInitialized, "no session: rueda_open has not succeeded"};
   if (session->client->isForked())
     return {Code::kNotInitialized,
             "this process was forked from the one that opened the session; open one of its own"};
@@ -71,8 +72,8 @@ Status countElements(const rueda_op& raw, Operation* op) {
   for (uint32_t i = 0; i < raw.ndim; ++i) {
     const int64_t dim = raw.shape[i];
     if (dim < 0 || (dim > 0 && op->count > rueda::shm::kMaxElements / static_cast<uint64_t>(dim)))
-      return {Code::kInvalidArgument,
-              "'" + std::string(op->name) + "': dimension " + std::to_string(i) + " is " + std::to_string(dim)};
+      return {Code::kInvalidArgument, "'" + std::string(op->name) + "': dimension " +
+                                          std::to_string(i) + " is " + std::to_string(dim)};
     op->count *= static_cast<uint64_t>(dim);
   }
   return Status::ok();
@@ -87,8 +88,9 @@ Status toOperation(const rueda_op* from, Operation* op) {
   if (raw.name == nullptr) return {Code::kInvalidArgument, "an operation needs a name"};
   op->name = raw.name;
   if (!kind || !dtype || !reduceOp)
-    return {Code::kInvalidArgument, "'" + std::string(op->name) + "': unknown kind " + std::to_string(raw.kind) +
-                                        ", dtype " + std::to_string(raw.dtype) + " or reduce op " +
+    return {Code::kInvalidArgument, "'" + std::string(op->name) + "': unknown kind " +
+                                        std::to_string(raw.kind) + ", dtype " +
+                                        std::to_string(raw.dtype) + " or reduce op " +
                                         std::to_string(raw.reduce_op)};
   if (raw.ndim > rueda::shm::kMaxDims || (raw.ndim > 0 && raw.shape == nullptr))
     return {Code::kInvalidArgument, "'" + std::string(op->name) + "': " + std::to_string(raw.ndim) +
@@ -140,12 +142,14 @@ const char* rueda_last_error(void) { return lastError.c_str(); }
 const char* rueda_code_name(int32_t code) { return rueda::shm::codeName(static_cast<Code>(code)); }
 
 uint32_t rueda_dtype_size(uint32_t dtype) {
-  const auto known = dtype < 256 ? rueda::shm::dtypeFromWire(static_cast<uint8_t>(dtype)) : std::nullopt;
+  const auto known =
+      dtype < 256 ? rueda::shm::dtypeFromWire(static_cast<uint8_t>(dtype)) : std::nullopt;
   return known ? static_cast<uint32_t>(rueda::shm::dtypeSize(*known)) : 0;
 }
 
 int32_t rueda_options_init(rueda_options* options) {
-  if (options == nullptr || options->struct_size < sizeof(rueda_options)) return invalid("struct_size is not set");
+  if (options == nullptr || options->struct_size < sizeof(rueda_options))
+    return invalid("struct_size is not set");
   return guarded([&]() -> Status {
     RUEDA_ASSIGN_OR_RETURN(const Options found, rueda::client::optionsFromEnvironment());
     if (found.socket.size() >= sizeof options->socket || found.job.size() >= sizeof options->job ||
@@ -175,7 +179,8 @@ int32_t rueda_open(const rueda_options* options, rueda_session** session) {
     rueda_options raw;
     RUEDA_RETURN_IF_ERROR(readVersioned(options, &raw));
     if (raw.size < 1 || raw.rank < 0 || raw.rank >= raw.size)
-      return {Code::kInvalidArgument, "rank " + std::to_string(raw.rank) + " of " + std::to_string(raw.size)};
+      return {Code::kInvalidArgument,
+              "rank " + std::to_string(raw.rank) + " of " + std::to_string(raw.size)};
     RUEDA_ASSIGN_OR_RETURN(auto client, Client::open(toOptions(raw)));
     *session = new rueda_session{std::move(client)};
     return Status::ok();
@@ -184,9 +189,13 @@ int32_t rueda_open(const rueda_options* options, rueda_session** session) {
 
 void rueda_close(rueda_session* session) { delete session; }
 
-int32_t rueda_rank(const rueda_session* session) { return session == nullptr ? -1 : session->client->rank(); }
+int32_t rueda_rank(const rueda_session* session) {
+  return session == nullptr ? -1 : session->client->rank();
+}
 
-int32_t rueda_size(const rueda_session* session) { return session == nullptr ? -1 : session->client->size(); }
+int32_t rueda_size(const rueda_session* session) {
+  return session == nullptr ? -1 : session->client->size();
+}
 
 int32_t rueda_health(rueda_session* session) {
   return guarded([&]() -> Status {
@@ -225,7 +234,8 @@ int32_t rueda_run(rueda_session* session, const rueda_op* op) {
   });
 }
 
-int32_t rueda_submit(rueda_session* session, const rueda_op* ops, uint32_t count, rueda_handle* handles) {
+int32_t rueda_submit(rueda_session* session, const rueda_op* ops, uint32_t count,
+                     rueda_handle* handles) {
   if (count > 0 && (ops == nullptr || handles == nullptr)) return invalid("ops or handles is NULL");
   return guarded([&]() -> Status {
     RUEDA_RETURN_IF_ERROR(checkSession(session));
@@ -259,12 +269,14 @@ int32_t rueda_wait(rueda_session* session, rueda_handle handle, uint32_t timeout
 }
 
 int32_t rueda_gather_result(rueda_session* session, rueda_handle handle, rueda_gathered* result) {
-  if (result == nullptr || result->struct_size < sizeof *result) return invalid("struct_size is not set");
+  if (result == nullptr || result->struct_size < sizeof *result)
+    return invalid("struct_size is not set");
   return guarded([&]() -> Status {
     RUEDA_RETURN_IF_ERROR(checkSession(session));
     const auto* gathered = session->client->gathered(handle);
     if (gathered == nullptr)
-      return {Code::kInvalidArgument, "handle " + std::to_string(handle) + " is no finished allgather"};
+      return {Code::kInvalidArgument,
+              "handle " + std::to_string(handle) + " is no finished allgather"};
     result->ranks = static_cast<uint32_t>(gathered->firstDims.size());
     result->data = gathered->data;
     result->bytes = gathered->bytes;

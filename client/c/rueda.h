@@ -152,7 +152,7 @@ RUEDA_API int32_t rueda_health(rueda_session* session);
    first time. Blocking while the daemon makes a new segment (milliseconds per 100 MB: every page
    is touched). RESOURCE_EXHAUSTED names the quota. */
 RUEDA_API int32_t rueda_alloc(rueda_session* session, uint64_t bytes, void** pointer);
-/* Gives the block back to the session's arena. REQUIRES: no operation on it is in flight. */
+/* Gives the block back to the arena of the session. REQUIRES: no operation on it is in flight. */
 RUEDA_API int32_t rueda_free(rueda_session* session, void* pointer);
 /* 1 if [pointer, pointer + bytes) lies inside memory from rueda_alloc, else 0. */
 RUEDA_API int32_t rueda_owns(rueda_session* session, const void* pointer, uint64_t bytes);

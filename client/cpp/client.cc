@@ -44,19 +44,23 @@ Status Client::health() {
 
 Status Client::checkOperation(const Operation& op) const {
   if (op.name.size() > shm::kMaxNameBytes)
-    return {Code::kInvalidArgument, "a name of " + std::to_string(op.name.size()) + " bytes; at most " +
-                                        std::to_string(shm::kMaxNameBytes) + " are allowed"};
+    return {Code::kInvalidArgument, "a name of " + std::to_string(op.name.size()) +
+                                        " bytes; at most " + std::to_string(shm::kMaxNameBytes) +
+                                        " are allowed"};
   if (op.count > shm::kMaxElements)
-    return {Code::kInvalidArgument, describe(op) + " has " + std::to_string(op.count) + " elements"};
+    return {Code::kInvalidArgument,
+            describe(op) + " has " + std::to_string(op.count) + " elements"};
   if (op.kind == OpKind::kBroadcast && (op.root < 0 || op.root >= options_.size))
-    return {Code::kInvalidArgument, describe(op) + ": root " + std::to_string(op.root) + " is not one of the " +
-                                        std::to_string(options_.size) + " ranks"};
+    return {Code::kInvalidArgument, describe(op) + ": root " + std::to_string(op.root) +
+                                        " is not one of the " + std::to_string(options_.size) +
+                                        " ranks"};
   if (op.kind == OpKind::kAllgather && op.ndim == 0)
     return {Code::kInvalidArgument, describe(op) + ": a scalar has no rows to gather"};
   const bool needsInput = op.kind == OpKind::kAllreduce || op.kind == OpKind::kAllgather ||
                           (op.kind == OpKind::kBroadcast && op.root == options_.rank);
   const bool needsOutput = op.kind == OpKind::kAllreduce || op.kind == OpKind::kBroadcast;
-  if (op.count > 0 && ((needsInput && op.input == nullptr) || (needsOutput && op.output == nullptr)))
+  if (op.count > 0 &&
+      ((needsInput && op.input == nullptr) || (needsOutput && op.output == nullptr)))
     return {Code::kInvalidArgument, describe(op) + ": input or output is NULL"};
   const auto in = reinterpret_cast<uintptr_t>(op.input);
   const auto out = reinterpret_cast<uintptr_t>(op.output);
@@ -109,9 +113,12 @@ Status Client::run(const Operation& op) {
   if (direct_.offers(op)) {
     RUEDA_RETURN_IF_ERROR(prepareStaging(op));
     switch (direct_.run(op, &index, &tried)) {
-      case DirectPath::End::kDone: return Status::ok();
-      case DirectPath::End::kFailed: return connection_->failure();
-      case DirectPath::End::kFallback: break;
+      case DirectPath::End::kDone:
+        return Status::ok();
+      case DirectPath::End::kFailed:
+        return connection_->failure();
+      case DirectPath::End::kFallback:
+        break;
       case DirectPath::End::kInterrupted:
         connection_->fail({Code::kInterrupted, "interrupted in " + describe(op)});
         return connection_->failure();
@@ -132,7 +139,8 @@ Status Client::runThroughRing(const Operation& op, bool tried, uint32_t directIn
     return written;
   }
   const Status ended = wait(submission.requestId, milliseconds(0));
-  if (ended.code() == Code::kInterrupted) connection_->fail({Code::kInterrupted, "interrupted in " + describe(op)});
+  if (ended.code() == Code::kInterrupted)
+    connection_->fail({Code::kInterrupted, "interrupted in " + describe(op)});
   return ended;
 }
 
@@ -146,7 +154,8 @@ Status Client::prepare(const Operation& op, Submission* submission) {
   const bool isGather = op.kind == OpKind::kAllgather;
   const bool receivesOnly = op.kind == OpKind::kBroadcast && op.root != options_.rank;
   const bool hasMemory = op.kind != OpKind::kBarrier && op.count > 0;
-  auto in = hasMemory ? segments.locate(receivesOnly ? op.output : op.input, flight.bytes) : Place{};
+  auto in =
+      hasMemory ? segments.locate(receivesOnly ? op.output : op.input, flight.bytes) : Place{};
   auto out = hasMemory && !isGather ? segments.locate(op.output, flight.bytes) : in;
   if (isGather) {  // Of peers' rows too, so it must not depend on how many are here.
     flight.rowBytes = shm::dtypeSize(op.dtype);
@@ -200,8 +209,8 @@ Status Client::submit(const std::vector<Operation>& ops, std::vector<uint64_t>* 
   Status status;
   for (size_t i = 0; i < ops.size() && status.isOk(); ++i) {
     if (!hasRoom()) {
-      const Waited room =
-          patience_.until([this] { return hasRoom(); }, connection_->control()->completionBell, [] {});
+      const Waited room = patience_.until([this] { return hasRoom(); },
+                                          connection_->control()->completionBell, [] {});
       if (room != Waited::kReady)
         status = room == Waited::kInterrupted ? Status(Code::kInterrupted, "interrupted in submit")
                                               : connection_->failure();

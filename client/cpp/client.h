@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One rank of one job: memory, blocking and asynchronous collectives. All members may be called from
-// any thread; the destructor when no other call is running.
+// One rank of one job: memory, blocking and asynchronous collectives. All members may be called
+// from any thread; the destructor when no other call is running.
 
 #include <functional>
 #include <memory>
@@ -55,10 +55,10 @@ class Client : private WaitNotes {
     std::string name;
     bool done = false;
     shm::Status status;
-    char* block = nullptr;        // Arena block that stands in for foreign memory, or nullptr.
-    void* copyTo = nullptr;       // Foreign output that gets the block's bytes.
+    char* block = nullptr;   // Arena block that stands in for foreign memory, or nullptr.
+    void* copyTo = nullptr;  // Foreign output that gets the block's bytes.
     uint64_t bytes = 0;
-    uint64_t rowBytes = 0;        // Allgather: bytes of one row.
+    uint64_t rowBytes = 0;  // Allgather: bytes of one row.
     std::vector<shm::RowBlock> rows;
     std::unique_ptr<Gathered> gathered;
     char* gatheredBlock = nullptr;
@@ -97,7 +97,7 @@ class Client : private WaitNotes {
   std::mutex mutex_;
   shm::RingConsumer completions_;
   std::unordered_map<uint64_t, Flight> flights_;
-  std::unordered_set<std::string> names_;  // Without an outcome yet.
+  std::unordered_set<std::string> names_;             // Without an outcome yet.
   std::unordered_map<uint64_t, char*> gatherInputs_;  // Blocks that peers may still read.
   uint64_t nextId_ = 1;
   uint32_t nextGroup_ = 1;

@@ -26,11 +26,13 @@ size_t tailBytesOf(const CompletionEntry& entry) {
 uint32_t slotsOf(size_t tailBytes) {
   if (tailBytes <= sizeof(CompletionEntry::tail)) return 1;
   const size_t rest = tailBytes - sizeof(CompletionEntry::tail);
-  return static_cast<uint32_t>(1 + (rest + sizeof(shm::TailEntry::data) - 1) / sizeof(shm::TailEntry::data));
+  return static_cast<uint32_t>(1 + (rest + sizeof(shm::TailEntry::data) - 1) /
+                                       sizeof(shm::TailEntry::data));
 }
 
 Status unknownHandle(uint64_t handle) {
-  return {Code::kInvalidArgument, "handle " + std::to_string(handle) + " is not one of an operation in flight"};
+  return {Code::kInvalidArgument,
+          "handle " + std::to_string(handle) + " is not one of an operation in flight"};
 }
 
 }  // namespace
@@ -42,7 +44,8 @@ void Client::drainCompletions() {
     if (available == 0) break;
     CompletionEntry entry;
     if (available > 0) completions_.peek(0, &entry);
-    const bool sane = available > 0 && entry.gatherRanks <= shm::kMaxRanks && entry.textBytes <= shm::kMaxTextBytes;
+    const bool sane = available > 0 && entry.gatherRanks <= shm::kMaxRanks &&
+                      entry.textBytes <= shm::kMaxTextBytes;
     const uint32_t slots = sane ? slotsOf(tailBytesOf(entry)) : 0;
     if (!sane || slots > available)
       return connection_->fail({Code::kProtocolError, "the daemon's completion ring is broken"});
@@ -75,7 +78,8 @@ void Client::takeCompletion(const CompletionEntry& entry, const std::vector<char
   const size_t rowBytes = entry.gatherRanks * sizeof(shm::RowBlock);
   flight.rows.resize(entry.gatherRanks);
   if (rowBytes > 0) std::memcpy(flight.rows.data(), tail.data(), rowBytes);
-  flight.status = Status(static_cast<Code>(entry.code), std::string(tail.data() + rowBytes, entry.textBytes));
+  flight.status =
+      Status(static_cast<Code>(entry.code), std::string(tail.data() + rowBytes, entry.textBytes));
   flight.done = true;
   names_.erase(flight.name);
   nameCount_.store(names_.size(), std::memory_order_relaxed);
@@ -111,15 +115,16 @@ Status Client::wait(uint64_t handle, milliseconds timeout) {
     entry.requestId = handle;
     (void)submitter_.write({entry});
   };
-  const Waited waited =
-      patience_.until([&] { return isDone(handle); }, connection_->control()->completionBell, note, timeout);
+  const Waited waited = patience_.until([&] { return isDone(handle); },
+                                        connection_->control()->completionBell, note, timeout);
   if (waited == Waited::kTimedOut || waited == Waited::kInterrupted) {
     Submission end;
     end.type = shm::EntryType::kWaitEnd;
     end.requestId = handle;
     (void)submitter_.write({end});
     if (waited == Waited::kInterrupted) return {Code::kInterrupted, "interrupted while waiting"};
-    return {Code::kDeadlineExceeded, "no outcome within " + std::to_string(timeout.count()) + " ms"};
+    return {Code::kDeadlineExceeded,
+            "no outcome within " + std::to_string(timeout.count()) + " ms"};
   }
   if (waited == Waited::kFailed) {
     forget(handle);
@@ -134,7 +139,8 @@ Status Client::wait(uint64_t handle, milliseconds timeout) {
     Flight& flight = it->second;
     kind = flight.kind;
     status = flight.status;
-    if (status.isOk() && flight.copyTo != nullptr) std::memcpy(flight.copyTo, flight.block, flight.bytes);
+    if (status.isOk() && flight.copyTo != nullptr)
+      std::memcpy(flight.copyTo, flight.block, flight.bytes);
   }
   if (kind == OpKind::kAllgather && status.isOk()) return finishGather(handle);
   forget(handle);
@@ -219,7 +225,8 @@ Status Client::release(uint64_t handle) {
     const auto it = flights_.find(handle);
     if (it == flights_.end()) return unknownHandle(handle);
     if (it->second.gathered == nullptr)
-      return {Code::kInvalidArgument, "handle " + std::to_string(handle) + " is no finished allgather"};
+      return {Code::kInvalidArgument,
+              "handle " + std::to_string(handle) + " is no finished allgather"};
   }
   forget(handle);
   return Status::ok();

@@ -30,13 +30,13 @@ constexpr int kGrantTimeoutMs = 30000;
 constexpr int kFailureTextMs = 500;
 constexpr int kWelcomeTimeoutMs = 10000;
 
-// Counts forks on the child's side. A process-wide fact, hence the one static: a session made before
-// a fork must not be used, or ended, by the child.
+// Counts forks on the child's side. A process-wide fact, hence the one static: a session made
+// before a fork must not be used, or ended, by the child.
 std::atomic<uint32_t> forkGeneration{0};
 
 uint32_t currentForkGeneration() {
-  static const int registered =
-      ::pthread_atfork(nullptr, nullptr, [] { forkGeneration.fetch_add(1, std::memory_order_relaxed); });
+  static const int registered = ::pthread_atfork(
+      nullptr, nullptr, [] { forkGeneration.fetch_add(1, std::memory_order_relaxed); });
   (void)registered;
   return forkGeneration.load(std::memory_order_relaxed);
 }
@@ -48,7 +48,8 @@ int millisecondsUntil(Clock::time_point deadline) {
 
 Status fromNotice(const shm::Notice& notice) {
   const auto code = static_cast<Code>(notice.code);
-  return {code == Code::kOk ? Code::kProtocolError : code, shm::fieldText(notice.text, sizeof notice.text)};
+  return {code == Code::kOk ? Code::kProtocolError : code,
+          shm::fieldText(notice.text, sizeof notice.text)};
 }
 
 Status daemonLost() {
@@ -58,11 +59,13 @@ Status daemonLost() {
 }  // namespace
 
 Connection::Connection()
-    : forkGeneration_(currentForkGeneration()), hasProcessBarrier_(shm::registerForProcessBarrier()) {}
+    : forkGeneration_(currentForkGeneration()),
+      hasProcessBarrier_(shm::registerForProcessBarrier()) {}
 
 Connection::~Connection() {
   if (socket_.valid() && !isForked())
-    (void)shm::sendMessage(socket_.get(), shm::makeMessage<shm::PlainMessage>(MessageType::kGoodbye));
+    (void)shm::sendMessage(socket_.get(),
+                           shm::makeMessage<shm::PlainMessage>(MessageType::kGoodbye));
 }
 
 bool Connection::isForked() const {
@@ -117,13 +120,16 @@ Status Connection::awaitWelcome(const Options& options) {
   const auto deadline = Clock::now() + std::chrono::milliseconds(kWelcomeTimeoutMs);
   Packet packet;
   for (;;) {
-    RUEDA_ASSIGN_OR_RETURN(const bool got, receive(std::min(kWaitSliceMs, millisecondsUntil(deadline)), &packet));
+    RUEDA_ASSIGN_OR_RETURN(const bool got,
+                           receive(std::min(kWaitSliceMs, millisecondsUntil(deadline)), &packet));
     if (got) break;
-    if (options.interrupted && options.interrupted()) return {Code::kInterrupted, "interrupted in init"};
+    if (options.interrupted && options.interrupted())
+      return {Code::kInterrupted, "interrupted in init"};
     if (Clock::now() >= deadline)
       return {Code::kDeadlineExceeded, "the daemon at " + options.socket + " does not answer"};
   }
-  if (const auto* refused = packet.as<shm::Notice>(MessageType::kRefused)) return fromNotice(*refused);
+  if (const auto* refused = packet.as<shm::Notice>(MessageType::kRefused))
+    return fromNotice(*refused);
   const auto* welcome = packet.as<shm::Welcome>(MessageType::kWelcome);
   if (welcome == nullptr || packet.fds.size() != 3)
     return {Code::kProtocolError, "the daemon at " + options.socket + " did not welcome us"};
@@ -140,13 +146,16 @@ Status Connection::awaitWelcome(const Options& options) {
 
 Status Connection::awaitJob(const Options& options) {
   // The daemon keeps the deadline and tells who is missing; this one is for a daemon that hangs.
-  const auto deadline = Clock::now() + std::chrono::milliseconds(options.startTimeoutMs + kWelcomeTimeoutMs);
+  const auto deadline =
+      Clock::now() + std::chrono::milliseconds(options.startTimeoutMs + kWelcomeTimeoutMs);
   Packet packet;
   for (;;) {
     RUEDA_ASSIGN_OR_RETURN(const bool got, receive(kWaitSliceMs, &packet));
     if (!got) {
-      if (options.interrupted && options.interrupted()) return {Code::kInterrupted, "interrupted in init"};
-      if (Clock::now() >= deadline) return {Code::kDeadlineExceeded, "the daemon does not complete the job"};
+      if (options.interrupted && options.interrupted())
+        return {Code::kInterrupted, "interrupted in init"};
+      if (Clock::now() >= deadline)
+        return {Code::kDeadlineExceeded, "the daemon does not complete the job"};
       continue;
     }
     if (packet.as<shm::PlainMessage>(MessageType::kJobReady) != nullptr) return Status::ok();
@@ -180,7 +189,9 @@ void Connection::pump() {
   Packet packet;
   for (;;) {
     const auto got = receive(0, &packet);
-    const Status handled = !got.isOk() ? got.status() : got.value() ? handlePacket(packet) : Status::ok();
+    const Status handled = !got.isOk()   ? got.status()
+                           : got.value() ? handlePacket(packet)
+                                         : Status::ok();
     if (!handled.isOk()) return fail(handled);
     if (!got.value()) return;
   }
@@ -193,7 +204,9 @@ Status Connection::awaitSegment(uint32_t id, int timeoutMs) {
     if (hasFailed()) return failure();
     Packet packet;
     const auto got = receive(std::min(kWaitSliceMs, millisecondsUntil(deadline)), &packet);
-    const Status handled = !got.isOk() ? got.status() : got.value() ? handlePacket(packet) : Status::ok();
+    const Status handled = !got.isOk()   ? got.status()
+                           : got.value() ? handlePacket(packet)
+                                         : Status::ok();
     if (!handled.isOk()) {
       fail(handled);
       return handled;
@@ -228,8 +241,10 @@ Result<uint32_t> Connection::addSegment(uint64_t bytes) {
       continue;
     }
     if (grant->code != 0)
-      return Status(static_cast<Code>(grant->code), shm::fieldText(grant->text, sizeof grant->text));
-    if (packet.fds.size() != 1) return Status(Code::kProtocolError, "a segment without a descriptor");
+      return Status(static_cast<Code>(grant->code),
+                    shm::fieldText(grant->text, sizeof grant->text));
+    if (packet.fds.size() != 1)
+      return Status(Code::kProtocolError, "a segment without a descriptor");
     RUEDA_RETURN_IF_ERROR(shm::verifySealedMemfd(packet.fds[0].get(), grant->bytes));
     RUEDA_ASSIGN_OR_RETURN(auto mapping, shm::Mapping::map(packet.fds[0].get(), grant->bytes));
     mapping.touch();

@@ -2,7 +2,8 @@
 #pragma once
 
 // The Unix socket to the daemon: handshake, segments, and the news that the job or the daemon has
-// ended. There is no thread behind it: whoever waits for something looks at the socket now and then.
+// ended. There is no thread behind it: whoever waits for something looks at the socket now and
+// then.
 
 #include <atomic>
 #include <memory>
@@ -72,7 +73,7 @@ class Connection {
 
   std::mutex socketMutex_;  // Held by the one that reads the socket.
   mutable std::mutex failureMutex_;
-  shm::Status failure_;     // Guarded by failureMutex_.
+  shm::Status failure_;  // Guarded by failureMutex_.
   std::atomic<bool> failed_{false};
 };
 

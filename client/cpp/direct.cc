@@ -48,7 +48,8 @@ bool claim(shm::ClaimLine* line, uint32_t index, uint32_t chunks, uint32_t* chun
   for (;;) {
     const uint32_t taken = tagIndex(word) == index ? tagLow(word) : 0;
     if (taken >= chunks) return false;
-    if (line->word.compare_exchange_weak(word, tagged(index, taken + 1), std::memory_order_relaxed)) {
+    if (line->word.compare_exchange_weak(word, tagged(index, taken + 1),
+                                         std::memory_order_relaxed)) {
       *chunk = taken;
       return true;
     }
@@ -57,7 +58,8 @@ bool claim(shm::ClaimLine* line, uint32_t index, uint32_t chunks, uint32_t* chun
 
 }  // namespace
 
-DirectPath::DirectPath(Connection& connection, Patience& patience, WaitNotes& notes, int rank, int size)
+DirectPath::DirectPath(Connection& connection, Patience& patience, WaitNotes& notes, int rank,
+                       int size)
     : connection_(connection),
       patience_(patience),
       notes_(notes),
@@ -94,19 +96,22 @@ DirectPath::End DirectPath::runPosted(const Operation& op, uint32_t index, uint3
   bool staged = false;
   if (!resolve(op, index, &tensors, &staged)) return End::kFailed;
   if (staged) return runStaged(op, index, tensors);
-  return op.kind == OpKind::kBroadcast ? copyFromRoot(op, index, tensors) : sumSlices(op, index, tensors);
+  return op.kind == OpKind::kBroadcast ? copyFromRoot(op, index, tensors)
+                                       : sumSlices(op, index, tensors);
 }
 
 // Puts the operation on this rank's line.
 void DirectPath::post(const Operation& op, uint32_t index, uint32_t signature, bool isInline) {
   shm::PostLine& mine = line(index, rank_);
   if (isInline) {
-    const bool gives = op.kind == OpKind::kAllreduce || (op.kind == OpKind::kBroadcast && op.root == rank_);
+    const bool gives =
+        op.kind == OpKind::kAllreduce || (op.kind == OpKind::kBroadcast && op.root == rank_);
     if (gives) std::memcpy(mine.data, op.input, op.bytes());
   } else {
     const bool receivesOnly = op.kind == OpKind::kBroadcast && op.root != rank_;
     const auto in = connection_.segments().locate(op.input, op.bytes());
-    const auto out = op.kind == OpKind::kBroadcast ? in : connection_.segments().locate(op.output, op.bytes());
+    const auto out =
+        op.kind == OpKind::kBroadcast ? in : connection_.segments().locate(op.output, op.bytes());
     shm::DirectPayload payload{};
     payload.staged = !receivesOnly && (!in || !out) ? 1 : 0;
     const Place from = payload.staged != 0 ? staging_ : in.value_or(Place{});
@@ -117,14 +122,15 @@ void DirectPath::post(const Operation& op, uint32_t index, uint32_t signature, b
     payload.outOffset = to.offset;
     mine.payload = payload;
   }
-  // release: publishes the payload. The fence, where there is one, keeps the looks at the withdrawal
-  // and at sleeping peers behind the post; otherwise that is the work of processBarrier() there.
+  // release: publishes the payload. The fence, where there is one, keeps the looks at the
+  // withdrawal and at sleeping peers behind the post; otherwise that is the work of
+  // processBarrier() there.
   mine.word.store(tagged(index, signature), std::memory_order_release);
   if (fencesPosts_) std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
-// Looks at the lines from *next on; those before have been seen to match, and stay so until this rank
-// leaves. A line that carries something else, or a later operation, never will match.
+// Looks at the lines from *next on; those before have been seen to match, and stay so until this
+// rank leaves. A line that carries something else, or a later operation, never will match.
 DirectPath::Meeting DirectPath::look(uint32_t index, uint64_t wanted, int* next) const {
   for (; *next < size_; ++*next) {
     const uint64_t word = line(index, *next).word.load(std::memory_order_acquire);
@@ -134,13 +140,14 @@ DirectPath::Meeting DirectPath::look(uint32_t index, uint64_t wanted, int* next)
   return obeyVerdict(index) == Meeting::kIncomplete ? Meeting::kComplete : Meeting::kApart;
 }
 
-// kApart if the daemon has withdrawn the operation. While it has announced that but not decided, the
-// caller spins for it: the daemon is at work.
+// kApart if the daemon has withdrawn the operation. While it has announced that but not decided,
+// the caller spins for it: the daemon is at work.
 DirectPath::Meeting DirectPath::obeyVerdict(uint32_t index) const {
   const shm::Withdrawal& withdrawal = board_->withdrawals[index & 1];
   const uint64_t intent = withdrawal.intent.load(std::memory_order_acquire);
   if (__builtin_expect(intent != tagged(index, 1), 1))
-    return intent != 0 && indexAhead(tagIndex(intent), index) > 0 ? Meeting::kApart : Meeting::kIncomplete;
+    return intent != 0 && indexAhead(tagIndex(intent), index) > 0 ? Meeting::kApart
+                                                                  : Meeting::kIncomplete;
   uint64_t verdict = withdrawal.verdict.load(std::memory_order_acquire);
   while (tagIndex(verdict) != index && board_->abort.load(std::memory_order_relaxed) == 0 &&
          !connection_.hasFailed()) {
@@ -195,10 +202,13 @@ bool DirectPath::resolve(const Operation& op, uint32_t index, Tensors* tensors, 
         const shm::Status arrived = connection_.awaitSegment(segment, kSegmentTimeoutMs);
         if (!arrived.isOk()) connection_.fail(arrived);
       }
-    tensors->input[rank] = connection_.segments().region(payload.inSegment).at(payload.inOffset, bytes);
-    tensors->output[rank] = connection_.segments().region(payload.outSegment).at(payload.outOffset, bytes);
+    tensors->input[rank] =
+        connection_.segments().region(payload.inSegment).at(payload.inOffset, bytes);
+    tensors->output[rank] =
+        connection_.segments().region(payload.outSegment).at(payload.outOffset, bytes);
     if (tensors->input[rank] == nullptr || tensors->output[rank] == nullptr) {
-      connection_.fail({shm::Code::kInternal, "rank " + std::to_string(rank) + " posted memory outside its segments"});
+      connection_.fail({shm::Code::kInternal,
+                        "rank " + std::to_string(rank) + " posted memory outside its segments"});
       return false;
     }
   }
@@ -206,7 +216,8 @@ bool DirectPath::resolve(const Operation& op, uint32_t index, Tensors* tensors, 
 }
 
 // Claims and sums chunks of one slice until none is left; returns how many.
-uint32_t DirectPath::sumSlice(const Operation& op, uint32_t index, const Tensors& tensors, uint32_t slice) {
+uint32_t DirectPath::sumSlice(const Operation& op, uint32_t index, const Tensors& tensors,
+                              uint32_t slice) {
   const Cut c = cut(op, size_, connection_.policy().sliceFromBytes);
   const uint64_t elementBytes = shm::dtypeSize(op.dtype);
   const uint64_t sliceBegin = std::min(op.count, slice * c.perSlice);
@@ -229,8 +240,8 @@ uint32_t DirectPath::sumSlice(const Operation& op, uint32_t index, const Tensors
   return done;
 }
 
-// Every rank begins with its own slice and then helps with what others have not claimed: a rank that
-// is not running does not hold up the rest for more than the chunk it is in.
+// Every rank begins with its own slice and then helps with what others have not claimed: a rank
+// that is not running does not hold up the rest for more than the chunk it is in.
 DirectPath::End DirectPath::sumSlices(const Operation& op, uint32_t index, const Tensors& tensors) {
   const Cut c = cut(op, size_, connection_.policy().sliceFromBytes);
   uint32_t total = 0;
@@ -242,7 +253,8 @@ DirectPath::End DirectPath::sumSlices(const Operation& op, uint32_t index, const
   return awaitFinished(op, index, total);
 }
 
-DirectPath::End DirectPath::copyFromRoot(const Operation& op, uint32_t index, const Tensors& tensors) {
+DirectPath::End DirectPath::copyFromRoot(const Operation& op, uint32_t index,
+                                         const Tensors& tensors) {
   const auto others = static_cast<uint32_t>(size_ - 1);
   if (op.root == rank_) {
     if (op.output != op.input) std::memcpy(op.output, op.input, op.bytes());
@@ -268,7 +280,9 @@ DirectPath::End DirectPath::awaitFinished(const Operation& op, uint32_t index, u
   const std::atomic<uint64_t>& finished = board_->finished[index & 1][0];
   bool noted = false;
   const Waited waited = patience_.until(
-      [&] { return finished.load(std::memory_order_acquire) == tagged(index, total); }, board_->done, [&] {
+      [&] { return finished.load(std::memory_order_acquire) == tagged(index, total); },
+      board_->done,
+      [&] {
         noted = true;
         notes_.sleepsInDirect(op, index);
       });
@@ -278,10 +292,13 @@ DirectPath::End DirectPath::awaitFinished(const Operation& op, uint32_t index, u
 
 DirectPath::End DirectPath::toEnd(Waited waited) const {
   switch (waited) {
-    case Waited::kReady: return End::kDone;
-    case Waited::kInterrupted: return End::kInterrupted;
+    case Waited::kReady:
+      return End::kDone;
+    case Waited::kInterrupted:
+      return End::kInterrupted;
     case Waited::kFailed:
-    case Waited::kTimedOut: break;
+    case Waited::kTimedOut:
+      break;
   }
   return End::kFailed;
 }

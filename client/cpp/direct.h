@@ -4,7 +4,8 @@
 // The direct path: blocking allreduce, broadcast and barrier that the waiting ranks of a job carry
 // out with each other over the board, while the daemon sleeps. An operation that does not come
 // together here (other name, other shape, a peer that went to the ring) is given back to be
-// submitted through the ring, where the daemon finds out what is wrong. shm/README.md has the rules.
+// submitted through the ring, where the daemon finds out what is wrong. shm/README.md has the
+// rules.
 
 #include <mutex>
 
@@ -37,9 +38,12 @@ class DirectPath {
 
   // The ring has brought all ranks together again: the next operation is at least `index`. Any
   // thread, takes no lock.
-  void continueAt(uint32_t index) { resume_.store(uint64_t{1} << 32 | index, std::memory_order_relaxed); }
+  void continueAt(uint32_t index) {
+    resume_.store(uint64_t{1} << 32 | index, std::memory_order_relaxed);
+  }
 
-  // Two blocks of this rank's staging memory, set once before the first operation with foreign memory.
+  // Two blocks of this rank's staging memory, set once before the first operation with foreign
+  // memory.
   void setStaging(Place place) { staging_ = place; }
   bool hasStaging() const { return staging_.segment != 0; }
   static constexpr uint64_t kStagingBlock = 256 << 10;  // Measured: stays in cache, few exchanges.
@@ -79,7 +83,8 @@ class DirectPath {
   shm::Board* const board_;
   const int rank_;
   const int size_;
-  const bool fencesPosts_;  // Cores are shared, where sleeping must be cheap, or there is no other way.
+  const bool
+      fencesPosts_;  // Cores are shared, where sleeping must be cheap, or there is no other way.
   std::atomic<uint64_t> resume_{0};  // Of continueAt: bit 32 set, and the index.
   // Own lock.
   std::mutex mutex_;  // Held for a whole operation.

@@ -38,12 +38,14 @@ Block blockAt(const Operation& op, uint32_t number) {
 
 }  // namespace
 
-DirectPath::End DirectPath::awaitPhase(const Operation& op, uint32_t index, bool summed, uint32_t blocks) {
+DirectPath::End DirectPath::awaitPhase(const Operation& op, uint32_t index, bool summed,
+                                       uint32_t blocks) {
   int next = 0;  // Ranks before it are there.
   const auto ready = [&] {
     for (; next < size_; ++next) {
       const shm::PhaseLine& phase = board_->phases[next];
-      if (!reached((summed ? phase.summed : phase.copiedIn).load(std::memory_order_acquire), index, blocks))
+      if (!reached((summed ? phase.summed : phase.copiedIn).load(std::memory_order_acquire), index,
+                   blocks))
         return false;
     }
     return true;
@@ -72,13 +74,15 @@ DirectPath::End DirectPath::runStaged(const Operation& op, uint32_t index, const
   const auto copyIn = [&](uint32_t number) {
     const Block block = blockAt(op, number);
     if (isSource && isForeign)
-      std::memcpy(tensors.output[rank_] + block.staging, static_cast<const char*>(op.input) + block.begin, block.bytes);
+      std::memcpy(tensors.output[rank_] + block.staging,
+                  static_cast<const char*>(op.input) + block.begin, block.bytes);
     publish(&mine.copiedIn, number + 1);
   };
   // Combines this rank's fixed part of the block for all, or takes the root's block whole.
   const auto combine = [&](const Block& block) {
     if (!isSum) {
-      const char* source = tensors.input[op.root] + (tensors.staged[op.root] ? block.staging : block.begin);
+      const char* source =
+          tensors.input[op.root] + (tensors.staged[op.root] ? block.staging : block.begin);
       char* to = static_cast<char*>(op.output) + block.begin;
       if (op.root != rank_) std::memcpy(to, source, block.bytes);
       if (op.root == rank_ && op.output != op.input)
@@ -93,7 +97,8 @@ DirectPath::End DirectPath::runStaged(const Operation& op, uint32_t index, const
     const void* inputs[shm::kMaxRanks];
     void* outputs[shm::kMaxRanks];
     for (int rank = 0; rank < size_; ++rank) {
-      const uint64_t at = (tensors.staged[rank] ? block.staging : block.begin) + begin * elementBytes;
+      const uint64_t at =
+          (tensors.staged[rank] ? block.staging : block.begin) + begin * elementBytes;
       inputs[rank] = tensors.input[rank] + at;
       outputs[rank] = tensors.output[rank] + at;
     }
@@ -108,7 +113,8 @@ DirectPath::End DirectPath::runStaged(const Operation& op, uint32_t index, const
     publish(&mine.summed, b + 1);
     if (const End end = awaitPhase(op, index, true, b + 1); end != End::kDone) return end;
     if (isSum && isForeign)
-      std::memcpy(static_cast<char*>(op.output) + block.begin, tensors.output[rank_] + block.staging, block.bytes);
+      std::memcpy(static_cast<char*>(op.output) + block.begin,
+                  tensors.output[rank_] + block.staging, block.bytes);
   }
   return End::kDone;
 }

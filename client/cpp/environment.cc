@@ -36,8 +36,8 @@ Status readInt(const std::string& suffix, int low, int* value) {
   char* end = nullptr;
   const long parsed = std::strtol(variable.value, &end, 10);
   if (*variable.value == '\0' || *end != '\0' || parsed < low || parsed > INT_MAX)
-    return {Code::kInvalidArgument, variable.name + "='" + variable.value + "' is not a number of at least " +
-                                        std::to_string(low)};
+    return {Code::kInvalidArgument, variable.name + "='" + variable.value +
+                                        "' is not a number of at least " + std::to_string(low)};
   *value = static_cast<int>(parsed);
   return Status::ok();
 }
@@ -49,7 +49,8 @@ Status checkComplete(const std::string& first, const std::string& second) {
   if ((a.value == nullptr) == (b.value == nullptr)) return Status::ok();
   const Variable& missing = a.value == nullptr ? a : b;
   const Variable& given = a.value == nullptr ? b : a;
-  return {Code::kInvalidArgument, missing.name + " is missing, while " + given.name + "='" + given.value + "'"};
+  return {Code::kInvalidArgument,
+          missing.name + " is missing, while " + given.name + "='" + given.value + "'"};
 }
 
 std::string hostName() {

@@ -16,7 +16,8 @@ constexpr uint64_t kLargestDefaultSegment = 64 << 20;
 
 char* Memory::tryArenas(uint64_t bytes) {
   for (auto& [segment, arena] : arenas_)
-    if (const auto offset = arena.allocate(bytes)) return connection_.segments().region(segment).base + *offset;
+    if (const auto offset = arena.allocate(bytes))
+      return connection_.segments().region(segment).base + *offset;
   return nullptr;
 }
 
@@ -25,7 +26,8 @@ shm::Result<char*> Memory::allocate(uint64_t bytes) {
   if (char* block = tryArenas(bytes)) return block;
   if (bytes > uint64_t{1} << 48)
     return Status(Code::kResourceExhausted, std::to_string(bytes) + " bytes cannot be mapped");
-  RUEDA_ASSIGN_OR_RETURN(const uint32_t segment, connection_.addSegment(std::max(bytes, nextSegmentBytes_)));
+  RUEDA_ASSIGN_OR_RETURN(const uint32_t segment,
+                         connection_.addSegment(std::max(bytes, nextSegmentBytes_)));
   nextSegmentBytes_ = std::min(nextSegmentBytes_ * 2, kLargestDefaultSegment);
   arenas_.emplace(segment, shm::Arena(connection_.segments().region(segment).bytes));
   char* block = tryArenas(bytes);

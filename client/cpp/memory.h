@@ -27,8 +27,8 @@ class Memory {
  private:
   char* tryArenas(uint64_t bytes);
 
-  Connection& connection_;  // Outlives this.
-  std::mutex mutex_;        // Held over the making of a segment: one at a time.
+  Connection& connection_;                 // Outlives this.
+  std::mutex mutex_;                       // Held over the making of a segment: one at a time.
   std::map<uint32_t, shm::Arena> arenas_;  // By segment.
   uint64_t nextSegmentBytes_ = 4 << 20;    // Doubles up to 64 MiB, so that segments stay few.
 };

@@ -21,9 +21,9 @@ uint64_t bitsOf(double value) {
 }  // namespace
 
 uint32_t signatureOf(const Operation& op) {
-  uint64_t hash = mix(0x27220A95FE4D5EFBull, op.name.size() << 32 | op.ndim << 24 |
-                                                 uint32_t(op.kind) << 16 | uint32_t(op.dtype) << 8 |
-                                                 uint32_t(op.reduceOp));
+  uint64_t hash =
+      mix(0x27220A95FE4D5EFBull, op.name.size() << 32 | op.ndim << 24 | uint32_t(op.kind) << 16 |
+                                     uint32_t(op.dtype) << 8 | uint32_t(op.reduceOp));
   const char* text = op.name.data();
   size_t left = op.name.size();
   for (; left >= 8; left -= 8, text += 8) {

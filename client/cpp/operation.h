@@ -27,11 +27,13 @@ struct Operation {
   double postscale = 1.0;
 
   uint64_t bytes() const { return count * shm::dtypeSize(dtype); }
-  shm::ReduceSpec reduceSpec(int ranks) const { return {dtype, reduceOp, ranks, prescale, postscale}; }
+  shm::ReduceSpec reduceSpec(int ranks) const {
+    return {dtype, reduceOp, ranks, prescale, postscale};
+  }
 };
 
-// 32-bit signature of everything that must agree between ranks; never 0. Equal operations give equal
-// signatures on all ranks; two that differ collide once in 2^32.
+// 32-bit signature of everything that must agree between ranks; never 0. Equal operations give
+// equal signatures on all ranks; two that differ collide once in 2^32.
 uint32_t signatureOf(const Operation& op);
 
 }  // namespace rueda::client

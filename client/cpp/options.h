@@ -26,8 +26,8 @@ struct Options {
   std::function<bool()> interrupted;  // True: stop waiting. May be empty.
 };
 
-// Options from the environment (see rueda_options_init in client/c/rueda.h). kInvalidArgument names a
-// variable that is malformed, or missing while others of its group are set.
+// Options from the environment (see rueda_options_init in client/c/rueda.h). kInvalidArgument names
+// a variable that is malformed, or missing while others of its group are set.
 shm::Result<Options> optionsFromEnvironment();
 
 }  // namespace rueda::client

@@ -15,8 +15,8 @@ using std::chrono::steady_clock;
 
 namespace {
 
-// Longer than any usual wait for a peer that shares the core; short enough that the daemon knows of a
-// deadlock "at once".
+// Longer than any usual wait for a peer that shares the core; short enough that the daemon knows of
+// a deadlock "at once".
 constexpr milliseconds kFirstSleep{1};
 // How often a sleeper looks whether the daemon lives and whether it was interrupted.
 constexpr milliseconds kSleepSlice{100};
@@ -31,8 +31,8 @@ Patience::Patience(Connection& connection, std::function<bool()> interrupted)
 
 void Patience::yield() { ::sched_yield(); }
 
-Waited Patience::sleep(const std::function<bool()>& ready, shm::Bell& bell, const std::function<void()>& notice,
-                       milliseconds timeout) {
+Waited Patience::sleep(const std::function<bool()>& ready, shm::Bell& bell,
+                       const std::function<void()>& notice, milliseconds timeout) {
   const auto begin = steady_clock::now();
   shm::BellSleep sleeper(bell);
   // Peers with cores of their own post without a fence: this puts one there.

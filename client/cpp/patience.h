@@ -17,9 +17,9 @@ class Patience {
   // `connection` outlives this. `interrupted` may be empty.
   Patience(Connection& connection, std::function<bool()> interrupted);
 
-  // Until `ready()`, the session's failure, an interrupt, or `timeout` (zero: none). `ready` is asked
-  // before the failure: what is complete counts, even if the job has ended since. `notice()` is called
-  // once when the wait has lasted long enough (1 ms) to tell the daemon about it.
+  // Until `ready()`, the session's failure, an interrupt, or `timeout` (zero: none). `ready` is
+  // asked before the failure: what is complete counts, even if the job has ended since. `notice()`
+  // is called once when the wait has lasted long enough (1 ms) to tell the daemon about it.
   template <typename Ready, typename Notice>
   Waited until(const Ready& ready, shm::Bell& bell, const Notice& notice,
                std::chrono::milliseconds timeout = std::chrono::milliseconds(0)) {
@@ -45,10 +45,10 @@ class Patience {
     return false;
   }
   static void yield();
-  Waited sleep(const std::function<bool()>& ready, shm::Bell& bell, const std::function<void()>& notice,
-               std::chrono::milliseconds timeout);
+  Waited sleep(const std::function<bool()>& ready, shm::Bell& bell,
+               const std::function<void()>& notice, std::chrono::milliseconds timeout);
 
-  static constexpr int kQuickLooks = 64;  // Without pause or clock: a peer that is just as fast.
+  static constexpr int kQuickLooks = 64;     // Without pause or clock: a peer that is just as fast.
   static constexpr int kPausesPerLook = 16;  // A look at the clock costs as much as these.
 
   Connection& connection_;

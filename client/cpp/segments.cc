@@ -20,7 +20,8 @@ void Segments::add(uint32_t id, bool isOwn, shm::Mapping mapping) {
 shm::Region Segments::region(uint32_t id) const {
   if (id > shm::kMaxSegments) return {};
   const Entry* entry = byId_[id].load(std::memory_order_acquire);
-  return entry == nullptr ? shm::Region{} : shm::Region{entry->mapping.data(), entry->mapping.bytes()};
+  return entry == nullptr ? shm::Region{}
+                          : shm::Region{entry->mapping.data(), entry->mapping.bytes()};
 }
 
 std::optional<Place> Segments::locate(const void* pointer, uint64_t bytes) const {

@@ -53,7 +53,8 @@ Status Submitter::write(const std::vector<Submission>& submissions) {
   return Status::ok();
 }
 
-// The daemon empties the ring without waiting for anybody, so this takes as long as it needs to run.
+// The daemon empties the ring without waiting for anybody, so this takes as long as it needs to
+// run.
 Status Submitter::awaitSpace(int64_t slots) {
   for (;;) {
     const int64_t space = ring_.space();
@@ -91,7 +92,8 @@ void Submitter::stage(const Submission& submission) {
 
   tail_.resize(tailBytes(op));
   if (op.ndim > 0) std::memcpy(tail_.data(), op.shape, op.ndim * sizeof(int64_t));
-  std::copy(op.name.begin(), op.name.end(), tail_.begin() + static_cast<ptrdiff_t>(op.ndim * sizeof(int64_t)));
+  std::copy(op.name.begin(), op.name.end(),
+            tail_.begin() + static_cast<ptrdiff_t>(op.ndim * sizeof(int64_t)));
   size_t at = std::min(tail_.size(), sizeof entry.tail);
   std::copy_n(tail_.begin(), at, entry.tail);
   ring_.stage(&entry);
@@ -113,7 +115,9 @@ void Submitter::nudge() {
 void Submitter::ringDoorbell() {
   std::atomic<uint32_t>& asleep = connection_.control()->daemonAsleep;
   // The load comes first: an exchange would take the line from the daemon at every submission.
-  if (asleep.load(std::memory_order_seq_cst) == 0 || asleep.exchange(0, std::memory_order_seq_cst) == 0) return;
+  if (asleep.load(std::memory_order_seq_cst) == 0 ||
+      asleep.exchange(0, std::memory_order_seq_cst) == 0)
+    return;
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(connection_.doorbell(), &one, sizeof one);
 }

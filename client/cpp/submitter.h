@@ -16,7 +16,7 @@ namespace rueda::client {
 // An operation with the places of its memory, ready to be written.
 struct Submission {
   shm::EntryType type = shm::EntryType::kSubmit;
-  Operation op;            // name and shape are borrowed
+  Operation op;  // name and shape are borrowed
   uint64_t requestId = 0;
   Place input;
   Place output;
@@ -43,8 +43,8 @@ class Submitter {
 
   Connection& connection_;
   std::mutex mutex_;
-  shm::RingProducer ring_;      // Guarded by mutex_.
-  std::vector<char> tail_;      // Guarded by mutex_; scratch.
+  shm::RingProducer ring_;  // Guarded by mutex_.
+  std::vector<char> tail_;  // Guarded by mutex_; scratch.
 };
 
 }  // namespace rueda::client

@@ -11,11 +11,16 @@ namespace {
 
 spdlog::level::level_enum toSpdlog(LogLevel level) {
   switch (level) {
-    case LogLevel::kDebug: return spdlog::level::debug;
-    case LogLevel::kInfo: return spdlog::level::info;
-    case LogLevel::kWarning: return spdlog::level::warn;
-    case LogLevel::kError: return spdlog::level::err;
-    case LogLevel::kOff: return spdlog::level::off;
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarning:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
+    case LogLevel::kOff:
+      return spdlog::level::off;
   }
   return spdlog::level::info;
 }
@@ -25,8 +30,8 @@ constexpr size_t kMaxPrintable = 200;
 }  // namespace
 
 void initLog(LogLevel level, bool journal) {
-  auto logger = std::make_shared<spdlog::logger>(
-      "ruedad", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  auto logger =
+      std::make_shared<spdlog::logger>("ruedad", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   logger->set_level(toSpdlog(level));
   logger->set_pattern(journal ? "%l %v" : "%Y-%m-%dT%H:%M:%S.%e ruedad[%P] %l %v");
   logger->flush_on(spdlog::level::info);

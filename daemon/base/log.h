@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Log lines to stderr, which systemd hands to the journal. Any thread. One line per event of a job's
-// life, never one per operation; repeated lines go through RateLimit.
+// Log lines to stderr, which systemd hands to the journal. Any thread. One line per event of a
+// job's life, never one per operation; repeated lines go through RateLimit.
 
 #include <chrono>
 #include <cstdint>

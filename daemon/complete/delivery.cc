@@ -22,7 +22,8 @@ std::vector<char> encode(const Outcome& outcome) {
   std::copy(text.begin(), text.end(), tail.end() - static_cast<ptrdiff_t>(text.size()));
 
   CompletionEntry first{};
-  first.type = static_cast<uint8_t>(outcome.released ? CompletionType::kReleased : CompletionType::kOutcome);
+  first.type =
+      static_cast<uint8_t>(outcome.released ? CompletionType::kReleased : CompletionType::kOutcome);
   first.code = static_cast<int32_t>(outcome.status.code());
   first.requestId = outcome.requestId;
   first.textBytes = static_cast<uint32_t>(text.size());
@@ -70,8 +71,8 @@ void Delivery::writeBacklog(Writer* writer) {
     const auto slots = static_cast<int64_t>(entries.size() / shm::kEntryBytes);
     int64_t space = writer->ring.space();
     if (space < slots) {
-      // Say so, then look again. seq_cst pairs with the client, which gives slots back and then reads
-      // the flag: one of the two sees the other, so a backlog is never forgotten.
+      // Say so, then look again. seq_cst pairs with the client, which gives slots back and then
+      // reads the flag: one of the two sees the other, so a backlog is never forgotten.
       writer->control->completionBlocked.store(1, std::memory_order_seq_cst);
       space = writer->ring.space();
     }
@@ -82,7 +83,8 @@ void Delivery::writeBacklog(Writer* writer) {
     writer->backlog.pop_front();
     wrote = true;
   }
-  if (writer->backlog.empty()) writer->control->completionBlocked.store(0, std::memory_order_relaxed);
+  if (writer->backlog.empty())
+    writer->control->completionBlocked.store(0, std::memory_order_relaxed);
   if (wrote) shm::ring(writer->control->completionBell);
 }
 

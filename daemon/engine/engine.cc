@@ -19,14 +19,14 @@ using flow::Request;
 using shm::Code;
 using shm::OpKind;
 using shm::Status;
-using submit::Session;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
+using submit::Session;
 
 namespace {
 
 constexpr size_t kMailboxCapacity = 1 << 20;  // More than all clients' operations in flight.
-constexpr int kMaxItemsPerTurn = 64;          // Of one client, so that a flood cannot starve others.
+constexpr int kMaxItemsPerTurn = 64;  // Of one client, so that a flood cannot starve others.
 constexpr milliseconds kTick{100};
 
 }  // namespace
@@ -37,7 +37,8 @@ Engine::Engine(const EngineOptions& options, shm::Fd listener, execute::WorkerPo
       plane_(pool),
       mailbox_(kMailboxCapacity),
       quota_(options.quota),
-      jobs_(quota_, [this](flow::SessionId id, const shm::Notice& notice) { lobby_.notify(id, notice); }),
+      jobs_(quota_,
+            [this](flow::SessionId id, const shm::Notice& notice) { lobby_.notify(id, notice); }),
       lobby_(loop_, jobs_, quota_, options.lobby, std::move(listener)),
       startedAt_(steady_clock::now()),
       now_(startedAt_) {
@@ -105,15 +106,18 @@ void Engine::handleReady(const base::Ready& ready) {
       uint64_t rings = 0;
       [[maybe_unused]] const ssize_t got = ::read(session->doorbell(), &rings, sizeof rings);
       session->control()->daemonAsleep.store(0, std::memory_order_relaxed);
-      if (std::find(hot_.begin(), hot_.end(), ready.tag.id) == hot_.end()) hot_.push_back(ready.tag.id);
+      if (std::find(hot_.begin(), hot_.end(), ready.tag.id) == hot_.end())
+        hot_.push_back(ready.tag.id);
       return;
     }
     case kLifeline:
       loop_.forget(options_.lifelineFd);
       lifelineClosed_ = true;
       return;
-    case kMailbox: return;  // Taken in every turn.
-    default: lobby_.onReady(ready, now_);
+    case kMailbox:
+      return;  // Taken in every turn.
+    default:
+      lobby_.onReady(ready, now_);
   }
 }
 
@@ -136,7 +140,8 @@ void Engine::drainSession(Session* session) {
     const int64_t available = session->submissions().available();
     if (available == 0) return;
     if (available < 0)
-      return lobby_.expel(id, Status(Code::kProtocolError, "impossible index in the submission ring"));
+      return lobby_.expel(id,
+                          Status(Code::kProtocolError, "impossible index in the submission ring"));
     uint32_t slots = 0;
     auto item = submit::parseSubmission(session->submissions(), available, lookup, &slots);
     if (!item.isOk()) return lobby_.expel(id, item.status());
@@ -148,11 +153,13 @@ void Engine::drainSession(Session* session) {
 }
 
 void Engine::acceptItem(Session* session, Job* job, submit::Item item) {
-  if (auto* request = std::get_if<Request>(&item)) return acceptRequest(session, job, std::move(*request));
+  if (auto* request = std::get_if<Request>(&item))
+    return acceptRequest(session, job, std::move(*request));
   if (auto* note = std::get_if<submit::WaitNote>(&item)) return acceptNote(session, job, *note);
   if (auto* release = std::get_if<submit::Release>(&item))
     return acceptRelease(job, session->greeting.rank, release->requestId);
-  if (auto* fetch = std::get_if<submit::Fetch>(&item)) return acceptFetch(session, job, std::move(*fetch));
+  if (auto* fetch = std::get_if<submit::Fetch>(&item))
+    return acceptFetch(session, job, std::move(*fetch));
   const auto& invalid = std::get<submit::Invalid>(item);
   ++session->inFlight;
   Outcome outcome;
@@ -172,7 +179,8 @@ void Engine::acceptRequest(Session* session, Job* job, Request request) {
                                               "more than " + std::to_string(shm::kMaxInFlight) +
                                                   " operations in flight"));
   if (job->state == Job::State::kForming)
-    return lobby_.expel(session->id(), Status(Code::kProtocolError, "submission before the job is complete"));
+    return lobby_.expel(session->id(),
+                        Status(Code::kProtocolError, "submission before the job is complete"));
   const std::string operation =
       request.blocking ? describeOperation(request.spec.kind, request.name) : std::string();
   Outcome outcome;
@@ -191,7 +199,8 @@ void Engine::acceptNote(Session* session, Job* job, const submit::WaitNote& note
   switch (note.kind) {
     case submit::WaitNote::Kind::kDirect:
       if (job->directWaits.size() < kMaxSleepers && job->state == Job::State::kRunning)
-        job->directWaits.push_back({rank, note.requestId, note.directIndex, note.name, note.spec, now_});
+        job->directWaits.push_back(
+            {rank, note.requestId, note.directIndex, note.name, note.spec, now_});
       break;
     case submit::WaitNote::Kind::kRequest:
       for (const auto& [name, entry] : job->table.entries()) {
@@ -204,7 +213,8 @@ void Engine::acceptNote(Session* session, Job* job, const submit::WaitNote& note
       requests.erase(note.requestId);
       job->directWaits.erase(std::remove_if(job->directWaits.begin(), job->directWaits.end(),
                                             [&](const DirectWait& wait) {
-                                              return wait.rank == rank && wait.noteId == note.requestId;
+                                              return wait.rank == rank &&
+                                                     wait.noteId == note.requestId;
                                             }),
                              job->directWaits.end());
       break;
@@ -222,7 +232,8 @@ void Engine::negotiateAndDispatch(Job* job) {
     else
       runnable.push_back(std::move(decision));
   }
-  for (FusedOp& op : fuse::plan(std::move(runnable), options_.fusionBytes)) dispatch(job, std::move(op));
+  for (FusedOp& op : fuse::plan(std::move(runnable), options_.fusionBytes))
+    dispatch(job, std::move(op));
 }
 
 void Engine::dispatch(Job* job, FusedOp op) {

@@ -88,8 +88,8 @@ class Engine : public flow::EnginePort {
   Jobs jobs_;
   Lobby lobby_;
   complete::Delivery delivery_;
-  std::vector<flow::SessionId> hot_;      // Sessions whose rings are looked at in every turn.
-  std::vector<flow::JobSerial> touched_;  // Jobs with news in this turn.
+  std::vector<flow::SessionId> hot_;       // Sessions whose rings are looked at in every turn.
+  std::vector<flow::JobSerial> touched_;   // Jobs with news in this turn.
   std::atomic<std::thread::id> thread_{};  // Of run(); set once.
   const flow::TimePoint startedAt_;
   flow::TimePoint now_;

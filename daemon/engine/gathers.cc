@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allgather: the engine agrees on who gives how many rows and tells every rank where they lie. Ranks
-// copy the rows themselves, or, where memory is isolated, ask for a copy (fetch). The inputs are
-// blocks of the clients' arenas, given back when all ranks have released the gather.
+// Allgather: the engine agrees on who gives how many rows and tells every rank where they lie.
+// Ranks copy the rows themselves, or, where memory is isolated, ask for a copy (fetch). The inputs
+// are blocks of the clients' arenas, given back when all ranks have released the gather.
 #include <utility>
 
 #include "daemon/engine/engine.h"
@@ -59,9 +59,10 @@ void Engine::acceptFetch(submit::Session* session, Job* job, submit::Fetch fetch
   outcome.requestId = fetch.requestId;
   const auto it = job->gathers.find(gatherKey(session->greeting.rank, fetch.gatherId));
   if (it == job->gathers.end()) {
-    outcome.status = job->state == Job::State::kRunning
-                         ? Status(Code::kInvalidArgument, "no gather " + std::to_string(fetch.gatherId))
-                         : job->failure;
+    outcome.status =
+        job->state == Job::State::kRunning
+            ? Status(Code::kInvalidArgument, "no gather " + std::to_string(fetch.gatherId))
+            : job->failure;
     return deliver(std::move(outcome));
   }
   auto op = std::make_shared<FusedOp>();
@@ -72,12 +73,14 @@ void Engine::acceptFetch(submit::Session* session, Job* job, submit::Fetch fetch
   for (const flow::Request& request : it->second->requests) {
     const uint64_t bytes = request.spec.bytes();
     if (bytes > fetch.room - op->bytes)
-      return lobby_.expel(session->id(), Status(Code::kProtocolError, "gathered rows leave the segment"));
+      return lobby_.expel(session->id(),
+                          Status(Code::kProtocolError, "gathered rows leave the segment"));
     if (bytes > 0) op->slices.push_back({{request.input.data()}, {to + op->bytes}, bytes});
     op->bytes += bytes;
   }
   ++job->running;
-  const auto done = [this, serial = job->serial, outcome, gather = it->second, output = fetch.output] {
+  const auto done = [this, serial = job->serial, outcome, gather = it->second,
+                     output = fetch.output] {
     --jobs_.find(serial)->running;
     touched_.push_back(serial);
     deliver(outcome);

@@ -20,25 +20,34 @@ using std::chrono::milliseconds;
 namespace {
 
 constexpr milliseconds kTick{100};
-constexpr std::chrono::seconds kFirstClientLimit{30};  // A private daemon that nobody comes to ends.
+constexpr std::chrono::seconds kFirstClientLimit{
+    30};  // A private daemon that nobody comes to ends.
 constexpr char kVersion[] = "0.1.0";
 
 const char* jobStateName(Job::State state) {
   switch (state) {
-    case Job::State::kForming: return "forming";
-    case Job::State::kRunning: return "running";
-    case Job::State::kFailed: return "failed";
-    case Job::State::kEnded: return "ended";
+    case Job::State::kForming:
+      return "forming";
+    case Job::State::kRunning:
+      return "running";
+    case Job::State::kFailed:
+      return "failed";
+    case Job::State::kEnded:
+      return "ended";
   }
   return "?";
 }
 
 const char* memberStateName(Member::State state) {
   switch (state) {
-    case Member::State::kAbsent: return "absent";
-    case Member::State::kRunning: return "running";
-    case Member::State::kLeft: return "left";
-    case Member::State::kLost: return "lost";
+    case Member::State::kAbsent:
+      return "absent";
+    case Member::State::kRunning:
+      return "running";
+    case Member::State::kLeft:
+      return "left";
+    case Member::State::kLost:
+      return "lost";
   }
   return "?";
 }
@@ -72,17 +81,21 @@ void Engine::handleLobbyEvents() {
         if (submit::Session* session = lobby_.find(event.session))
           delivery_.addSession(session->id(), session->completionSlots(), session->control());
         break;
-      case Lobby::Event::Kind::kSegmentReady: shareSegment(job, event.segment); break;
+      case Lobby::Event::Kind::kSegmentReady:
+        shareSegment(job, event.segment);
+        break;
       case Lobby::Event::Kind::kLeft:
         delivery_.forget(event.session);
         jobs_.leave(job, event.rank, Member::State::kLeft);
         if (job->state == Job::State::kRunning)
           jobs_.finish(job, Job::State::kEnded, event.rank,
-                       Status(Code::kShutDown, "the job has been shut down: " + job->describe(event.rank) +
-                                                   " left it"),
+                       Status(Code::kShutDown, "the job has been shut down: " +
+                                                   job->describe(event.rank) + " left it"),
                        &outcomes);
         break;
-      case Lobby::Event::Kind::kLost: loseRank(job, event, &outcomes); break;
+      case Lobby::Event::Kind::kLost:
+        loseRank(job, event, &outcomes);
+        break;
     }
     for (Outcome& outcome : outcomes) deliver(std::move(outcome));
   }
@@ -95,7 +108,8 @@ void Engine::loseRank(Job* job, const Lobby::Event& event, std::vector<Outcome>*
   const std::string text = job->describe(event.rank) + " " + event.cause;
   base::logWarning("job '" + base::printable(job->id) + "' lost " + text);
   if (job->state == Job::State::kRunning)
-    jobs_.finish(job, Job::State::kFailed, event.rank, Status(Code::kRankLost, "lost " + text), outcomes);
+    jobs_.finish(job, Job::State::kFailed, event.rank, Status(Code::kRankLost, "lost " + text),
+                 outcomes);
 }
 
 void Engine::shareSegment(Job* job, const std::shared_ptr<flow::Segment>& segment) {
@@ -105,7 +119,8 @@ void Engine::shareSegment(Job* job, const std::shared_ptr<flow::Segment>& segmen
   message.bytes = segment->bytes;
   for (int rank = 0; rank < job->size && !job->isolated; ++rank) {
     const Member& member = job->members[static_cast<size_t>(rank)];
-    submit::Session* session = member.state == Member::State::kRunning ? lobby_.find(member.session) : nullptr;
+    submit::Session* session =
+        member.state == Member::State::kRunning ? lobby_.find(member.session) : nullptr;
     if (rank == segment->rank || session == nullptr) continue;
     const Status sent = session->send(message, segment);
     if (!sent.isOk()) lobby_.expel(session->id(), sent);
@@ -131,7 +146,8 @@ void Engine::handleTick() {
     if (job->state != Job::State::kRunning) continue;
     untangle(job.get());
     reportStalls(job.get(), now_, options_.stallWarn);
-    if (options_.stallShutdown.count() == 0 || !hasOlderThan(*job, now_, options_.stallShutdown)) continue;
+    if (options_.stallShutdown.count() == 0 || !hasOlderThan(*job, now_, options_.stallShutdown))
+      continue;
     for (const flow::PendingView& pending : pendingOf(*job, now_)) {
       if (milliseconds(pending.ageMs) < options_.stallShutdown) break;
       std::vector<Outcome> outcomes;
@@ -186,7 +202,8 @@ flow::StateView Engine::view(flow::TimePoint now) const {
   state.version = kVersion;
   state.socket = options_.socket;
   state.pid = ::getpid();
-  state.uptimeMs = static_cast<uint64_t>(std::chrono::duration_cast<milliseconds>(now - startedAt_).count());
+  state.uptimeMs =
+      static_cast<uint64_t>(std::chrono::duration_cast<milliseconds>(now - startedAt_).count());
   state.draining = lobby_.draining();
   state.residentBytes = residentBytes();
   state.sharedBytes = quota_.totalBytes();
@@ -219,7 +236,8 @@ flow::JobView Engine::viewOf(const Job& job, flow::TimePoint now) const {
   for (int rank = 0; rank < job.size; ++rank) {
     const Member& member = job.members[static_cast<size_t>(rank)];
     const auto session = lobby_.sessions().find(member.session);
-    const bool alive = member.state == Member::State::kRunning && session != lobby_.sessions().end();
+    const bool alive =
+        member.state == Member::State::kRunning && session != lobby_.sessions().end();
     out.ranks.push_back({rank, member.pid, member.host, member.arenaBytes,
                          alive ? session->second->submitted : member.submitted,
                          alive ? session->second->completed : member.completed,

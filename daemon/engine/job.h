@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One job: its ranks on this host and everything that belongs to it alone. No state is shared between
-// jobs. Engine thread.
+// One job: its ranks on this host and everything that belongs to it alone. No state is shared
+// between jobs. Engine thread.
 
 #include <map>
 #include <memory>
@@ -54,8 +54,8 @@ struct Job {
   bool hasSessions() const;
   // "rank 1 (pid 123 on host a)".
   std::string describe(int rank) const;
-  // True when every rank has posted the operation that `wait` sleeps in: it runs, or is over and the
-  // sleeper has not told yet.
+  // True when every rank has posted the operation that `wait` sleeps in: it runs, or is over and
+  // the sleeper has not told yet.
   bool hasAllPosts(const DirectWait& wait) const;
   // What the threads of every rank sleep in, for the deadlock finder.
   std::vector<std::set<std::string>> sleepers() const;
@@ -76,7 +76,7 @@ struct Job {
   negotiate::TensorTable table;
   std::vector<DirectWait> directWaits;
   std::vector<std::map<uint64_t, std::string>> requestWaits;  // By rank: request → operation.
-  std::map<uint64_t, std::shared_ptr<Gather>> gathers;  // By gatherKey: one for each rank.
+  std::map<uint64_t, std::shared_ptr<Gather>> gathers;        // By gatherKey: one for each rank.
   flow::TimePoint formingNoticeAt;
   std::string reportedDeadlock;
   std::map<std::string, flow::TimePoint> nextStallLine;  // By operation.

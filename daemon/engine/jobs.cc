@@ -19,11 +19,12 @@ Status Jobs::checkPlace(const Job& job, const submit::Greeting& greeting) const 
                                  std::to_string(greeting.rank) + " was started for " +
                                  std::to_string(greeting.size)};
   if (greeting.isolated != job.isolated)
-    return {Code::kMismatch, name + ": rank " + std::to_string(greeting.rank) + " and the others differ " +
-                                 "in whether memory is isolated"};
+    return {Code::kMismatch, name + ": rank " + std::to_string(greeting.rank) +
+                                 " and the others differ " + "in whether memory is isolated"};
   const Member& member = job.members[static_cast<size_t>(greeting.rank)];
   if (member.state == Member::State::kRunning)
-    return {Code::kAlreadyExists, name + ": " + job.describe(greeting.rank) + " is connected already"};
+    return {Code::kAlreadyExists,
+            name + ": " + job.describe(greeting.rank) + " is connected already"};
   return Status::ok();
 }
 
@@ -47,7 +48,8 @@ Result<Job*> Jobs::join(const submit::Session& session, const submit::Greeting& 
   const uid_t uid = session.peer().uid;
   const auto known = latest_.find({uid, greeting.job});
   Job* job = known == latest_.end() ? nullptr : find(known->second);
-  const bool isOver = job == nullptr || job->state == Job::State::kFailed || job->state == Job::State::kEnded;
+  const bool isOver =
+      job == nullptr || job->state == Job::State::kFailed || job->state == Job::State::kEnded;
   if (isOver) {
     RUEDA_ASSIGN_OR_RETURN(job, create(uid, greeting));
   } else {
@@ -110,7 +112,8 @@ void Jobs::removeIfEmpty(flow::JobSerial serial) {
 
 Result<std::shared_ptr<flow::Segment>> Jobs::addSegment(Job* job, int rank, uint64_t bytes) {
   if (bytes == 0 || bytes % 4096 != 0)
-    return Status(Code::kProtocolError, "segment of " + std::to_string(bytes) + " bytes is not whole pages");
+    return Status(Code::kProtocolError,
+                  "segment of " + std::to_string(bytes) + " bytes is not whole pages");
   if (job->segments.size() >= shm::kMaxSegments)
     return Status(Code::kResourceExhausted,
                   "the job has its limit of " + std::to_string(shm::kMaxSegments) + " segments");
@@ -141,7 +144,8 @@ Result<std::shared_ptr<flow::Segment>> Jobs::addSegment(Job* job, int rank, uint
 int Jobs::totalRanks() const {
   int ranks = 0;
   for (const auto& [serial, job] : jobs_)
-    if (job->state == Job::State::kForming || job->state == Job::State::kRunning) ranks += job->size;
+    if (job->state == Job::State::kForming || job->state == Job::State::kRunning)
+      ranks += job->size;
   return ranks;
 }
 

@@ -24,7 +24,8 @@ class Jobs {
   Jobs(submit::Quota& quota, Notify notify) : quota_(quota), notify_(std::move(notify)) {}
 
   // The job that `session` belongs into, made if need be; the rank's place is taken. Errors:
-  // kAlreadyExists (a live process has the rank), kMismatch (size or isolation), kResourceExhausted.
+  // kAlreadyExists (a live process has the rank), kMismatch (size or isolation),
+  // kResourceExhausted.
   shm::Result<Job*> join(const submit::Session& session, const submit::Greeting& greeting);
 
   Job* find(flow::JobSerial serial);

@@ -14,8 +14,8 @@ namespace rueda::engine {
 using shm::Code;
 using shm::MessageType;
 using shm::Status;
-using submit::Session;
 using std::chrono::milliseconds;
+using submit::Session;
 
 namespace {
 
@@ -24,12 +24,12 @@ constexpr int kMaxPacketsPerTurn = 32;
 constexpr auto kFormingNoticeFirst = std::chrono::seconds(5);
 constexpr auto kFormingNoticeNext = std::chrono::seconds(30);
 constexpr char kVersion[] = "0.1.0";
-// Waiters on spare cores spin by pausing for as long as a wake-up costs; where ranks share cores they
-// yield, and not for long, since spinning delays the very thread that is waited for.
+// Waiters on spare cores spin by pausing for as long as a wake-up costs; where ranks share cores
+// they yield, and not for long, since spinning delays the very thread that is waited for.
 constexpr uint32_t kSpinSpareMicros = 50;
 constexpr uint32_t kSpinSharedMicros = 20;
-// Below, the last rank to arrive sums alone: handing out slices costs a cache-line exchange more. With
-// shared cores it costs a context switch, so it pays only from larger sizes on.
+// Below, the last rank to arrive sums alone: handing out slices costs a cache-line exchange more.
+// With shared cores it costs a context switch, so it pays only from larger sizes on.
 constexpr uint32_t kSliceFromSpare = 8 << 10;
 constexpr uint32_t kSliceFromShared = 64 << 10;
 
@@ -86,7 +86,8 @@ void Lobby::onSocket(Session* session) {
     if (!got.isOk()) return expel(id, got.status());
     if (got.value() == shm::ReceiveState::kWouldBlock) return;
     if (got.value() == shm::ReceiveState::kClosed)
-      return remove(id, Event::Kind::kLost, membership::exitCause(session->peer().pid, session->pidfd()));
+      return remove(id, Event::Kind::kLost,
+                    membership::exitCause(session->peer().pid, session->pidfd()));
     const Status handled = onPacket(session, packet);
     if (!handled.isOk()) return expel(id, handled);
     if (find(id) == nullptr) return;
@@ -98,12 +99,16 @@ Status Lobby::onPacket(Session* session, const shm::Packet& packet) {
   if (!packet.fds.empty()) return {Code::kProtocolError, "descriptors are only sent by the daemon"};
   switch (packet.type()) {
     case MessageType::kAllocSegment:
-    case MessageType::kSegmentReady: return onSegment(session, packet);
-    case MessageType::kGoodbye: remove(session->id(), Event::Kind::kLeft, "left"); return Status::ok();
-    default: break;  // Not our enum any more: a number from a peer.
+    case MessageType::kSegmentReady:
+      return onSegment(session, packet);
+    case MessageType::kGoodbye:
+      remove(session->id(), Event::Kind::kLeft, "left");
+      return Status::ok();
+    default:
+      break;  // Not our enum any more: a number from a peer.
   }
-  return {Code::kProtocolError,
-          "message type " + std::to_string(static_cast<int>(packet.type())) + " is not for the daemon"};
+  return {Code::kProtocolError, "message type " + std::to_string(static_cast<int>(packet.type())) +
+                                    " is not for the daemon"};
 }
 
 shm::Welcome Lobby::policyFor(const Job& job) const {
@@ -152,9 +157,11 @@ Status Lobby::onSegment(Session* session, const shm::Packet& packet) {
   if (packet.type() == MessageType::kSegmentReady) {
     const auto it = job->segments.find(message->segment);
     if (it == job->segments.end() || it->second->rank != rank)
-      return {Code::kProtocolError, "segment " + std::to_string(message->segment) + " is not this rank's"};
+      return {Code::kProtocolError,
+              "segment " + std::to_string(message->segment) + " is not this rank's"};
     if (!it->second->ready.exchange(true))
-      events_.push_back({Event::Kind::kSegmentReady, session->id(), job->serial, rank, "", it->second});
+      events_.push_back(
+          {Event::Kind::kSegmentReady, session->id(), job->serial, rank, "", it->second});
     return Status::ok();
   }
   auto grant = shm::makeMessage<shm::SegmentMessage>(MessageType::kSegmentGranted);
@@ -230,8 +237,9 @@ void Lobby::tick(flow::TimePoint now) {
       late.push_back(id);
   }
   for (const flow::SessionId id : late)
-    expel(id, Status(Code::kDeadlineExceeded, "no complete hello within " +
-                                                  std::to_string(options_.handshakeTimeoutMs) + " ms"));
+    expel(id,
+          Status(Code::kDeadlineExceeded, "no complete hello within " +
+                                              std::to_string(options_.handshakeTimeoutMs) + " ms"));
   for (auto& [serial, job] : jobs_.all())
     if (job->state == Job::State::kForming) tickForming(job.get(), now);
 }
@@ -245,8 +253,8 @@ void Lobby::tickForming(Job* job, flow::TimePoint now) {
     const auto limit = milliseconds(session->greeting.startTimeoutMs);
     if (now - session->since() > limit)
       expel(session->id(), Status(Code::kDeadlineExceeded,
-                                  "job '" + base::printable(job->id) + "': " + missing + " within " +
-                                      std::to_string(limit.count()) + " ms"));
+                                  "job '" + base::printable(job->id) + "': " + missing +
+                                      " within " + std::to_string(limit.count()) + " ms"));
   }
   if (now < job->formingNoticeAt) return;
   job->formingNoticeAt = now + kFormingNoticeNext;

@@ -2,8 +2,8 @@
 #pragma once
 
 // The daemon's side of the Unix sockets: accepts clients, greets them, seats them in jobs, makes
-// their segments, and notices when they go. The only owner of sessions. What happens to jobs is told
-// as events, which the engine acts on. Engine thread.
+// their segments, and notices when they go. The only owner of sessions. What happens to jobs is
+// told as events, which the engine acts on. Engine thread.
 
 #include <functional>
 #include <map>
@@ -22,8 +22,8 @@ enum WatchKind : uint32_t { kListener, kSocket, kPidfd, kDoorbell, kMailbox, kLi
 
 struct LobbyOptions {
   uint32_t handshakeTimeoutMs = 2000;
-  bool isolated = false;   // Every job is.
-  bool onlyOwnUid = false; // A private daemon.
+  bool isolated = false;    // Every job is.
+  bool onlyOwnUid = false;  // A private daemon.
   int cores = 1;
 };
 

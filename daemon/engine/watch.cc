@@ -27,7 +27,8 @@ bool lacksWaiter(const negotiate::TensorTable::Entry& entry, const std::vector<D
 }
 
 uint64_t ageMs(flow::TimePoint since, flow::TimePoint now) {
-  return static_cast<uint64_t>(std::max<int64_t>(0, duration_cast<milliseconds>(now - since).count()));
+  return static_cast<uint64_t>(
+      std::max<int64_t>(0, duration_cast<milliseconds>(now - since).count()));
 }
 
 // A look into /proc for each rank: once for all operations of a job.
@@ -126,7 +127,8 @@ std::vector<PendingView> pendingOf(const Job& job, flow::TimePoint now) {
   for (const DirectWait& wait : job.directWaits) {
     if (!seen.insert({wait.index, wait.name}).second) continue;
     PendingView view = viewOf(wait.name, wait.spec, ageMs(wait.since, now));
-    fillRanks(job, stopped, [&](int rank) { return job.board.hasPosted(rank, wait.index); }, &view);
+    fillRanks(
+        job, stopped, [&](int rank) { return job.board.hasPosted(rank, wait.index); }, &view);
     pending.push_back(std::move(view));
   }
   std::sort(pending.begin(), pending.end(),
@@ -144,7 +146,8 @@ std::string describePending(const Job& job, const PendingView& pending) {
                      std::to_string(pending.ageMs) + " ms for ranks " + observe::rankList(guilty);
   for (size_t i = 0; i < std::min(guilty.size(), kMaxRanksDescribed); ++i) {
     const bool isStopped = contains(pending.stopped, guilty[i]);
-    text += std::string(i == 0 ? ": " : ", ") + job.describe(guilty[i]) + (isStopped ? " is stopped" : "");
+    text += std::string(i == 0 ? ": " : ", ") + job.describe(guilty[i]) +
+            (isStopped ? " is stopped" : "");
   }
   return text + "; present are ranks " + observe::rankList(pending.present);
 }
@@ -155,7 +158,8 @@ void reportStalls(Job* job, flow::TimePoint now, milliseconds warnAfter) {
   size_t lines = 0;
   size_t more = 0;
   for (const PendingView& pending : pendingOf(*job, now)) {
-    if (pending.ageMs < static_cast<uint64_t>(warnAfter.count())) break;  // Sorted: the rest is younger.
+    if (pending.ageMs < static_cast<uint64_t>(warnAfter.count()))
+      break;                                // Sorted: the rest is younger.
     if (pending.missing.empty()) continue;  // All are at work on it.
     const auto known = earlier.find(pending.name);
     flow::TimePoint& next = job->nextStallLine[pending.name];

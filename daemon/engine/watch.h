@@ -19,8 +19,8 @@ void untangle(Job* job);
 // One log line when every rank of the job sleeps and no operation can complete.
 void reportDeadlock(Job* job);
 
-// What waits in the job, as operators see it: oldest first. Costs a look into /proc for each rank and
-// a copy of each name: for those who ask, not for every turn.
+// What waits in the job, as operators see it: oldest first. Costs a look into /proc for each rank
+// and a copy of each name: for those who ask, not for every turn.
 std::vector<flow::PendingView> pendingOf(const Job& job, flow::TimePoint now);
 // True if some operation has waited for `age` or longer. Cheap.
 bool hasOlderThan(const Job& job, flow::TimePoint now, std::chrono::milliseconds age);

@@ -16,7 +16,7 @@ namespace rueda::flow {
 struct Slice {
   std::vector<const void*> inputs;  // By rank; a broadcast has the root's alone.
   std::vector<void*> outputs;
-  uint64_t count = 0;               // Elements.
+  uint64_t count = 0;  // Elements.
 };
 
 struct FusedOp {

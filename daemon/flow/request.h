@@ -24,7 +24,7 @@ struct TensorSpec {
   shm::DType dtype = shm::DType::kFloat32;
   shm::ReduceOp op = shm::ReduceOp::kSum;
   std::vector<int64_t> shape;
-  uint64_t count = 0;      // Product of shape.
+  uint64_t count = 0;  // Product of shape.
   double prescale = 1.0;
   double postscale = 1.0;
   int root = 0;
@@ -48,10 +48,10 @@ struct Request {
   TensorSpec spec;
   TensorMemory input;
   TensorMemory output;
-  bool fallback = false;     // Was tried on the direct path at `directIndex` first.
-  bool blocking = false;     // The submitting thread waits for it.
+  bool fallback = false;  // Was tried on the direct path at `directIndex` first.
+  bool blocking = false;  // The submitting thread waits for it.
   uint32_t directIndex = 0;
-  uint64_t group = 0;        // Nonzero: of a group, whose `groupSize` operations run together.
+  uint64_t group = 0;  // Nonzero: of a group, whose `groupSize` operations run together.
   uint32_t groupSize = 1;
   TimePoint arrived;
 };

@@ -27,7 +27,8 @@ Slice sliceOf(const Decision& decision) {
   Slice slice;
   slice.count = decision.spec().count;
   for (const flow::Request& request : decision.requests) {
-    const bool isSource = decision.spec().kind != OpKind::kBroadcast || request.rank == decision.spec().root;
+    const bool isSource =
+        decision.spec().kind != OpKind::kBroadcast || request.rank == decision.spec().root;
     if (isSource) slice.inputs.push_back(request.input.data());
     slice.outputs.push_back(request.output.data());
   }

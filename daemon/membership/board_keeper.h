@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The daemon's hold on a job's board: it makes it, ends all direct operations when the job ends, and
-// sends waiters to the ring when their peers have gone there. Nothing read here is relied on for
-// more than what is told to that job. Engine thread.
+// The daemon's hold on a job's board: it makes it, ends all direct operations when the job ends,
+// and sends waiters to the ring when their peers have gone there. Nothing read here is relied on
+// for more than what is told to that job. Engine thread.
 
 #include <cstdint>
 

@@ -73,7 +73,8 @@ std::string exitCause(pid_t pid, int pidfd) {
   const ProcessStat stat = parseProcessStat(readStat(pid));
   // A dying process closes its sockets before it becomes a zombie; its status is set by then. Its
   // memory is gone too, which is how 'R' or 'D' here differs from a live one.
-  const bool isDying = stat.state == 'Z' || stat.state == 'X' || hasEnded(pidfd) || stat.waitStatus > 0;
+  const bool isDying =
+      stat.state == 'Z' || stat.state == 'X' || hasEnded(pidfd) || stat.waitStatus > 0;
   if (isDying && stat.waitStatus >= 0) return describeWaitStatus(stat.waitStatus);
   // Its parent may have collected it between the two looks.
   if (const auto status = reapedStatus(pidfd)) return describeWaitStatus(*status);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the kernel says of a client process: how it ended, whether it is stopped. Reads /proc and the
-// pidfd; never waits. Any thread.
+// What the kernel says of a client process: how it ended, whether it is stopped. Reads /proc and
+// the pidfd; never waits. Any thread.
 
 #include <sys/types.h>
 
@@ -10,8 +10,8 @@
 
 namespace rueda::membership {
 
-// "was killed by signal 9 (Killed)", "exited with code 1", or "closed its connection" while it lives
-// or the kernel does not tell.
+// "was killed by signal 9 (Killed)", "exited with code 1", or "closed its connection" while it
+// lives or the kernel does not tell.
 std::string exitCause(pid_t pid, int pidfd);
 
 // From the text of /proc/PID/stat, for exitCause and tests: the process state letter ('R', 'Z', …)

@@ -36,7 +36,8 @@ std::string shapeFor(const Request& request) {
 }
 
 std::string scalesFor(const Request& request) {
-  return "prescale " + text(request.spec.prescale) + " and postscale " + text(request.spec.postscale);
+  return "prescale " + text(request.spec.prescale) + " and postscale " +
+         text(request.spec.postscale);
 }
 
 std::string reductionFor(const Request& request) {
@@ -55,8 +56,9 @@ Status compare(const std::vector<Request>& requests, const std::string& what,
     const std::string other = property(request);
     if (other == first) continue;
     return {Code::kMismatch, "Mismatched " + what + " for '" + base::printable(request.name) +
-                                 "': rank " + std::to_string(requests.front().rank) + " has " + first +
-                                 ", but rank " + std::to_string(request.rank) + " has " + other};
+                                 "': rank " + std::to_string(requests.front().rank) + " has " +
+                                 first + ", but rank " + std::to_string(request.rank) + " has " +
+                                 other};
   }
   return Status::ok();
 }
@@ -72,7 +74,8 @@ Status checkCompatible(const std::vector<Request>& requests) {
     return std::string(shm::dtypeName(r.spec.dtype));
   }));
   RUEDA_RETURN_IF_ERROR(compare(requests, "operations", kind));
-  RUEDA_RETURN_IF_ERROR(compare(requests, upperKind(requests.front()) + " tensor shapes", shapeFor));
+  RUEDA_RETURN_IF_ERROR(
+      compare(requests, upperKind(requests.front()) + " tensor shapes", shapeFor));
   RUEDA_RETURN_IF_ERROR(compare(requests, "prescale and/or postscale factors", scalesFor));
   RUEDA_RETURN_IF_ERROR(compare(requests, "reduction operation", reductionFor));
   RUEDA_RETURN_IF_ERROR(compare(requests, "BROADCAST root ranks", rootFor));
@@ -80,8 +83,9 @@ Status checkCompatible(const std::vector<Request>& requests) {
   if (spec.kind == OpKind::kBroadcast &&
       (spec.root < 0 || spec.root >= static_cast<int>(requests.size())))
     return {Code::kInvalidArgument, "broadcast '" + base::printable(requests.front().name) +
-                                        "': root " + std::to_string(spec.root) + " is not one of the " +
-                                        std::to_string(requests.size()) + " ranks"};
+                                        "': root " + std::to_string(spec.root) +
+                                        " is not one of the " + std::to_string(requests.size()) +
+                                        " ranks"};
   return Status::ok();
 }
 

@@ -15,7 +15,8 @@ using shm::Code;
 using shm::Status;
 
 const Request& TensorTable::Entry::first() const {
-  const auto it = std::find_if(byRank.begin(), byRank.end(), [](const auto& r) { return r.has_value(); });
+  const auto it =
+      std::find_if(byRank.begin(), byRank.end(), [](const auto& r) { return r.has_value(); });
   RUEDA_CHECK(it != byRank.end());
   return **it;
 }
@@ -29,10 +30,10 @@ Status TensorTable::add(Request* request) {
   std::optional<Request>& place = entry.byRank[static_cast<size_t>(request->rank)];
   if (place) {
     if (request->rank == 0 && request->group != 0) countMember(request->group, request->groupSize);
-    return {Code::kAlreadyExists, std::string(shm::opKindName(place->spec.kind)) + " '" +
-                                      base::printable(request->name) +
-                                      "' of this rank is still pending; a name may be used again when "
-                                      "its operation has ended"};
+    return {Code::kAlreadyExists,
+            std::string(shm::opKindName(place->spec.kind)) + " '" + base::printable(request->name) +
+                "' of this rank is still pending; a name may be used again when "
+                "its operation has ended"};
   }
   const std::string name = request->name;
   place = std::move(*request);
@@ -70,7 +71,8 @@ std::vector<Request> TensorTable::takeAll() {
     std::move(decision.requests.begin(), decision.requests.end(), std::back_inserter(all));
   };
   std::for_each(ready_.begin(), ready_.end(), take);
-  for (auto& [id, group] : groups_) std::for_each(group.decisions.begin(), group.decisions.end(), take);
+  for (auto& [id, group] : groups_)
+    std::for_each(group.decisions.begin(), group.decisions.end(), take);
   for (auto& [name, entry] : entries_)
     for (auto& request : entry.byRank)
       if (request) all.push_back(std::move(*request));

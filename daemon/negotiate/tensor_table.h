@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Requests of one job that wait for the other ranks, by name. Readiness is counted here: a name that
-// all ranks have submitted becomes a Decision. Pure: no clock, no I/O. Engine thread.
+// Requests of one job that wait for the other ranks, by name. Readiness is counted here: a name
+// that all ranks have submitted becomes a Decision. Pure: no clock, no I/O. Engine thread.
 
 #include <map>
 #include <optional>
@@ -21,9 +21,9 @@ class TensorTable {
   // kAlreadyExists if this rank has a request of that name waiting; then *request is untouched.
   shm::Status add(flow::Request* request);
 
-  // Names complete on all ranks since the last call, in the order in which they became so. Groups, as
-  // rank 0 has made them, come whole when their last name is complete: ranks may group otherwise, so
-  // one of them must decide.
+  // Names complete on all ranks since the last call, in the order in which they became so. Groups,
+  // as rank 0 has made them, come whole when their last name is complete: ranks may group
+  // otherwise, so one of them must decide.
   std::vector<flow::Decision> takeReady();
 
   // Everything that waits, for failing it. The table is empty afterwards.

@@ -35,7 +35,8 @@ std::optional<std::string> findDeadlock(const std::vector<std::set<std::string>>
   std::string text;
   size_t listed = 0;
   for (const auto& [operation, ranks] : byOperation) {
-    if (listed++ == kMaxOpsListed) return text + "; and " + std::to_string(byOperation.size() - kMaxOpsListed) + " more";
+    if (listed++ == kMaxOpsListed)
+      return text + "; and " + std::to_string(byOperation.size() - kMaxOpsListed) + " more";
     text += (text.empty() ? "" : "; ") +
             (ranks.size() == 1 ? "rank " + std::to_string(ranks.front()) + " waits"
                                : "ranks " + rankList(ranks) + " wait") +

@@ -11,9 +11,9 @@
 
 namespace rueda::observe {
 
-// `waiting[r]` is what rank r sleeps in ("allreduce 'x'"), one entry for each sleeping thread; empty
-// when no thread of the rank is known to sleep. Returns nullopt unless every rank sleeps and no
-// operation is slept in by all; else "ranks [0, 2] wait for allreduce 'a'; rank 1 waits for …".
+// `waiting[r]` is what rank r sleeps in ("allreduce 'x'"), one entry for each sleeping thread;
+// empty when no thread of the rank is known to sleep. Returns nullopt unless every rank sleeps and
+// no operation is slept in by all; else "ranks [0, 2] wait for allreduce 'a'; rank 1 waits for …".
 std::optional<std::string> findDeadlock(const std::vector<std::set<std::string>>& waiting);
 
 // "[0, 1, 5]", at most 16 ranks and then "and K more".

@@ -35,10 +35,11 @@ shm::Result<Greeting> parseGreeting(const shm::Packet& packet) {
   if (hello == nullptr) return Status(Code::kProtocolError, "the first message is no hello");
   if (!packet.fds.empty()) return Status(Code::kProtocolError, "a hello carries no descriptors");
   if (hello->protocolMin > shm::kProtocolMax || hello->protocolMax < shm::kProtocolMin)
-    return Status(Code::kProtocolError,
-                  "client speaks protocol " + std::to_string(hello->protocolMin) + " to " +
-                      std::to_string(hello->protocolMax) + ", this daemon " +
-                      std::to_string(shm::kProtocolMin) + " to " + std::to_string(shm::kProtocolMax));
+    return Status(Code::kProtocolError, "client speaks protocol " +
+                                            std::to_string(hello->protocolMin) + " to " +
+                                            std::to_string(hello->protocolMax) + ", this daemon " +
+                                            std::to_string(shm::kProtocolMin) + " to " +
+                                            std::to_string(shm::kProtocolMax));
   Greeting g;
   g.protocol = std::min(hello->protocolMax, shm::kProtocolMax);
   g.job = shm::fieldText(hello->job, sizeof hello->job);

@@ -101,8 +101,9 @@ Result<Item> toRequest(const SubmissionEntry& entry, const std::string& tail,
   if (request.groupSize > shm::kMaxInFlight)
     return broken("group of " + std::to_string(request.groupSize) + " operations");
   if (request.spec.kind == shm::OpKind::kAllgather && request.spec.shape.empty())
-    return Item(Invalid{entry.requestId, Status(Code::kInvalidArgument, "rank zero tried to allgather '" +
-                                                    request.name + "', a rank-zero tensor")});
+    return Item(Invalid{entry.requestId, Status(Code::kInvalidArgument,
+                                                "rank zero tried to allgather '" + request.name +
+                                                    "', a rank-zero tensor")});
   if (request.spec.kind == shm::OpKind::kBarrier) return Item(std::move(request));  // No memory.
   const uint64_t bytes = request.spec.bytes();
   RUEDA_ASSIGN_OR_RETURN(request.input, resolve(lookup, entry.inSegment, entry.inOffset, bytes));
@@ -153,13 +154,18 @@ Result<Item> parseSubmission(const shm::RingConsumer& ring, int64_t available,
   if (int64_t{*slots} > available) return broken("submission whose tail was not published with it");
   RUEDA_ASSIGN_OR_RETURN(const std::string tail, readTail(ring, entry, tailBytes, *slots));
   switch (static_cast<EntryType>(entry.type)) {
-    case EntryType::kSubmit: return toRequest(entry, tail, lookup);
+    case EntryType::kSubmit:
+      return toRequest(entry, tail, lookup);
     case EntryType::kWaitDirect:
     case EntryType::kWaitRequest:
-    case EntryType::kWaitEnd: return toNote(entry, tail);
-    case EntryType::kRelease: return Item(Release{entry.requestId});
-    case EntryType::kFetch: return toFetch(entry, lookup);
-    case EntryType::kTail: break;
+    case EntryType::kWaitEnd:
+      return toNote(entry, tail);
+    case EntryType::kRelease:
+      return Item(Release{entry.requestId});
+    case EntryType::kFetch:
+      return toFetch(entry, lookup);
+    case EntryType::kTail:
+      break;
   }
   return broken("entry of type " + std::to_string(entry.type));
 }

@@ -21,8 +21,8 @@ struct WaitNote {
   Kind kind = Kind::kEnd;
   uint64_t requestId = 0;
   uint32_t directIndex = 0;
-  std::string name;        // kDirect
-  flow::TensorSpec spec;   // kDirect
+  std::string name;       // kDirect
+  flow::TensorSpec spec;  // kDirect
 };
 
 struct Release {

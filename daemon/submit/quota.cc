@@ -14,10 +14,11 @@ using shm::Status;
 
 namespace {
 
-Status exhausted(const std::string& what, uid_t uid, uint64_t held, uint64_t asked, uint64_t limit) {
+Status exhausted(const std::string& what, uid_t uid, uint64_t held, uint64_t asked,
+                 uint64_t limit) {
   return {Code::kResourceExhausted, what + " of uid " + std::to_string(uid) + ": holds " +
-                                        std::to_string(held) + ", asks for " + std::to_string(asked) +
-                                        ", limit " + std::to_string(limit)};
+                                        std::to_string(held) + ", asks for " +
+                                        std::to_string(asked) + ", limit " + std::to_string(limit)};
 }
 
 }  // namespace
@@ -36,7 +37,8 @@ Status Quota::takeSession(uid_t uid) {
 
 Status Quota::takeJob(uid_t uid) {
   Held& held = held_[uid];
-  if (held.jobs >= limits_.jobsPerUid) return exhausted("jobs", uid, held.jobs, 1, limits_.jobsPerUid);
+  if (held.jobs >= limits_.jobsPerUid)
+    return exhausted("jobs", uid, held.jobs, 1, limits_.jobsPerUid);
   ++held.jobs;
   return Status::ok();
 }
@@ -87,7 +89,8 @@ uint64_t availableBytes() {
 }
 
 uint64_t totalMemoryBytes() {
-  return static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  return static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+         static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
 }  // namespace rueda::submit

@@ -14,7 +14,7 @@
 namespace rueda::submit {
 
 struct QuotaLimits {
-  uint32_t sessions = 256;        // Of all users.
+  uint32_t sessions = 256;  // Of all users.
   uint32_t sessionsPerUid = 128;
   uint32_t jobsPerUid = 64;
   uint64_t bytesPerUid = 0;

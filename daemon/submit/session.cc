@@ -59,8 +59,8 @@ shm::ControlHeader* Session::control() const {
 Status Session::sendBytes(const void* data, size_t bytes,
                           std::shared_ptr<const flow::Segment> segment) {
   if (outbox_.size() >= kMaxOutbox)
-    return {Code::kResourceExhausted, "the client has not read " + std::to_string(kMaxOutbox) +
-                                          " messages"};
+    return {Code::kResourceExhausted,
+            "the client has not read " + std::to_string(kMaxOutbox) + " messages"};
   const auto* first = static_cast<const char*>(data);
   outbox_.push_back({std::vector<char>(first, first + bytes), std::move(segment)});
   flushOutbox();

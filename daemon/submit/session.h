@@ -20,13 +20,15 @@ class Session {
  public:
   enum class State { kGreeting, kJoined, kLeft };
 
-  Session(flow::SessionId id, shm::Fd socket, const shm::PeerCredentials& peer, flow::TimePoint now);
+  Session(flow::SessionId id, shm::Fd socket, const shm::PeerCredentials& peer,
+          flow::TimePoint now);
 
   // Makes the control segment and the doorbell, and welcomes the client with them and `boardFd`.
   shm::Status open(const Greeting& greeting, const shm::Welcome& welcome, int boardFd);
 
-  // Sends now or, when the socket is full, as soon as it has room. kResourceExhausted when the client
-  // has not read kMaxOutbox messages. `segment`, if given, keeps the descriptor `fd` open meanwhile.
+  // Sends now or, when the socket is full, as soon as it has room. kResourceExhausted when the
+  // client has not read kMaxOutbox messages. `segment`, if given, keeps the descriptor `fd` open
+  // meanwhile.
   template <typename T>
   shm::Status send(const T& message, std::shared_ptr<const flow::Segment> segment = nullptr) {
     return sendBytes(&message, sizeof message, std::move(segment));
@@ -38,7 +40,7 @@ class Session {
   flow::SessionId id() const { return id_; }
   const shm::PeerCredentials& peer() const { return peer_; }
   int socket() const { return socket_.get(); }
-  int pidfd() const { return pidfd_.get(); }      // -1 on kernels without pidfds.
+  int pidfd() const { return pidfd_.get(); }  // -1 on kernels without pidfds.
   int doorbell() const { return doorbell_.get(); }
   shm::ControlHeader* control() const;
   shm::RingConsumer& submissions() { return submissions_; }
@@ -59,7 +61,8 @@ class Session {
   };
   static constexpr size_t kMaxOutbox = 2048;
 
-  shm::Status sendBytes(const void* data, size_t bytes, std::shared_ptr<const flow::Segment> segment);
+  shm::Status sendBytes(const void* data, size_t bytes,
+                        std::shared_ptr<const flow::Segment> segment);
 
   const flow::SessionId id_;
   shm::Fd socket_;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/execute/cpu/shm_plane.h"
 
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -27,7 +26,8 @@ void runPiece(const FusedOp& op, const Piece& piece) {
   if (op.kind == shm::OpKind::kBroadcast) {
     const char* source = static_cast<const char*>(slice.inputs.front()) + offset;
     for (void* output : slice.outputs)
-      if (char* to = static_cast<char*>(output) + offset; to != source) std::memcpy(to, source, bytes);
+      if (char* to = static_cast<char*>(output) + offset; to != source)
+        std::memcpy(to, source, bytes);
     return;
   }
   const void* inputs[shm::kMaxRanks];

@@ -38,7 +38,7 @@ class WorkerPool {
  private:
   struct Running {
     Work work;
-    size_t next = 0;                   // Under the pool's lock.
+    size_t next = 0;  // Under the pool's lock.
     std::atomic<size_t> finished{0};
   };
 
