@@ -126,8 +126,8 @@ RUEDA_API uint32_t rueda_dtype_size(uint32_t dtype);
 
 /* Fills `options` (struct_size set by the caller first) from RUEDA_* and, where those are missing,
    HOROVOD_* variables: RANK SIZE LOCAL_RANK LOCAL_SIZE CROSS_RANK CROSS_SIZE HOSTNAME, and
-   RUEDA_SOCKET RUEDA_JOB RUEDA_START_TIMEOUT (seconds) RUEDA_ISOLATED. Without any of them: a job of
-   one rank. RUEDA_INVALID_ARGUMENT names a variable that is malformed or missing in a half-set
+   RUEDA_SOCKET RUEDA_JOB RUEDA_START_TIMEOUT (seconds) RUEDA_ISOLATED. Without any of them: a job
+   of one rank. RUEDA_INVALID_ARGUMENT names a variable that is malformed or missing in a half-set
    environment. Never blocks. */
 RUEDA_API int32_t rueda_options_init(rueda_options* options);
 
@@ -173,9 +173,9 @@ RUEDA_API int32_t rueda_submit(rueda_session* session, const rueda_op* ops, uint
 /* *done = 1 when the operation has an outcome. Does not block. INVALID_ARGUMENT: unknown handle. */
 RUEDA_API int32_t rueda_poll(rueda_session* session, rueda_handle handle, int32_t* done);
 
-/* Waits for the outcome and returns it; afterwards the handle is forgotten, except for an allgather,
-   which lives until rueda_release. Blocking; timeout_ms 0 = no limit, else DEADLINE_EXCEEDED and the
-   handle stays valid. */
+/* Waits for the outcome and returns it; afterwards the handle is forgotten, except for an
+   allgather, which lives until rueda_release. Blocking; timeout_ms 0 = no limit, else
+   DEADLINE_EXCEEDED and the handle stays valid. */
 RUEDA_API int32_t rueda_wait(rueda_session* session, rueda_handle handle, uint32_t timeout_ms);
 
 /* The result of a finished allgather. Valid until rueda_release. Does not block. */
