@@ -30,10 +30,10 @@ extern "C" {
 typedef enum rueda_code {
   RUEDA_OK = 0,
   RUEDA_INVALID_ARGUMENT = 1,
-  RUEDA_ALREADY_EXISTS = 2,     /* the name is still in flight in this process */
-  RUEDA_MISMATCH = 3,           /* ranks disagree on dtype, shape, op, root or scale */
-  RUEDA_RANK_LOST = 4,          /* a rank died; text names rank, host, pid, signal */
-  RUEDA_SHUT_DOWN = 5,          /* a rank shut the job down */
+  RUEDA_ALREADY_EXISTS = 2, /* the name is still in flight in this process */
+  RUEDA_MISMATCH = 3,       /* ranks disagree on dtype, shape, op, root or scale */
+  RUEDA_RANK_LOST = 4,      /* a rank died; text names rank, host, pid, signal */
+  RUEDA_SHUT_DOWN = 5,      /* a rank shut the job down */
   RUEDA_DAEMON_LOST = 6,
   RUEDA_NOT_INITIALIZED = 7,
   RUEDA_DEADLINE_EXCEEDED = 8,
@@ -41,24 +41,39 @@ typedef enum rueda_code {
   RUEDA_PERMISSION_DENIED = 10,
   RUEDA_UNAVAILABLE = 11,
   RUEDA_PROTOCOL_ERROR = 12,
-  RUEDA_INTERRUPTED = 13,       /* the interrupted callback asked to stop */
+  RUEDA_INTERRUPTED = 13, /* the interrupted callback asked to stop */
   RUEDA_INTERNAL = 14,
   RUEDA_UNIMPLEMENTED = 15,
   RUEDA_STALLED = 16
 } rueda_code;
 
 typedef enum rueda_dtype {
-  RUEDA_UINT8 = 0, RUEDA_INT8 = 1, RUEDA_UINT16 = 2, RUEDA_INT16 = 3, RUEDA_INT32 = 4,
-  RUEDA_INT64 = 5, RUEDA_FLOAT16 = 6, RUEDA_FLOAT32 = 7, RUEDA_FLOAT64 = 8, RUEDA_BOOL = 9,
+  RUEDA_UINT8 = 0,
+  RUEDA_INT8 = 1,
+  RUEDA_UINT16 = 2,
+  RUEDA_INT16 = 3,
+  RUEDA_INT32 = 4,
+  RUEDA_INT64 = 5,
+  RUEDA_FLOAT16 = 6,
+  RUEDA_FLOAT32 = 7,
+  RUEDA_FLOAT64 = 8,
+  RUEDA_BOOL = 9,
   RUEDA_BFLOAT16 = 10
 } rueda_dtype;
 
 typedef enum rueda_reduce_op {
-  RUEDA_AVERAGE = 0, RUEDA_SUM = 1, RUEDA_MIN = 3, RUEDA_MAX = 4, RUEDA_PRODUCT = 5
+  RUEDA_AVERAGE = 0,
+  RUEDA_SUM = 1,
+  RUEDA_MIN = 3,
+  RUEDA_MAX = 4,
+  RUEDA_PRODUCT = 5
 } rueda_reduce_op;
 
 typedef enum rueda_kind {
-  RUEDA_ALLREDUCE = 0, RUEDA_ALLGATHER = 1, RUEDA_BROADCAST = 2, RUEDA_BARRIER = 3
+  RUEDA_ALLREDUCE = 0,
+  RUEDA_ALLGATHER = 1,
+  RUEDA_BROADCAST = 2,
+  RUEDA_BARRIER = 3
 } rueda_kind;
 
 typedef struct rueda_session rueda_session; /* opaque */
@@ -66,15 +81,15 @@ typedef uint64_t rueda_handle;              /* of one asynchronous operation; ne
 
 /* How to join a job. Fill with rueda_options_init, then change what is needed. */
 typedef struct rueda_options {
-  uint32_t struct_size;  /* sizeof(rueda_options) of the caller */
+  uint32_t struct_size; /* sizeof(rueda_options) of the caller */
   int32_t rank, size;
   int32_t local_rank, local_size;
   int32_t cross_rank, cross_size;
-  char socket[108];      /* path, or "@name" for an abstract socket; empty: the system daemon */
-  char job[128];         /* ranks with one job id and one uid find each other */
+  char socket[108]; /* path, or "@name" for an abstract socket; empty: the system daemon */
+  char job[128];    /* ranks with one job id and one uid find each other */
   char hostname[256];
   uint32_t start_timeout_ms; /* for all ranks to arrive; default 30 000 */
-  uint32_t isolated;     /* 1: ranks do not map each other's memory, the daemon sums */
+  uint32_t isolated;         /* 1: ranks do not map each other's memory, the daemon sums */
   /* Called (at least every 100 ms, and on EINTR) while a call waits; nonzero ends the wait with
      RUEDA_INTERRUPTED. May be NULL. */
   int (*interrupted)(void* context);
@@ -84,19 +99,19 @@ typedef struct rueda_options {
 /* One collective operation. Zero-initialise, set struct_size, fill what the kind needs. */
 typedef struct rueda_op {
   uint32_t struct_size;
-  uint8_t kind;          /* rueda_kind */
-  uint8_t dtype;         /* rueda_dtype */
-  uint8_t reduce_op;     /* rueda_reduce_op; allreduce only */
+  uint8_t kind;      /* rueda_kind */
+  uint8_t dtype;     /* rueda_dtype */
+  uint8_t reduce_op; /* rueda_reduce_op; allreduce only */
   uint8_t reserved;
-  const char* name;      /* at most 1024 bytes, not NULL; equal on all ranks */
-  const void* input;     /* broadcast: ignored on ranks that are not root */
-  void* output;          /* may be input; allgather: NULL (see rueda_result) */
-  const int64_t* shape;  /* of input; NULL when ndim is 0 (a scalar: 1 element) */
-  uint32_t ndim;         /* at most 64 */
-  int32_t root;          /* broadcast only: rank of the source */
-  double prescale;       /* 0 is read as 1 for zero-initialised structs with scale_set 0 */
+  const char* name;     /* at most 1024 bytes, not NULL; equal on all ranks */
+  const void* input;    /* broadcast: ignored on ranks that are not root */
+  void* output;         /* may be input; allgather: NULL (see rueda_result) */
+  const int64_t* shape; /* of input; NULL when ndim is 0 (a scalar: 1 element) */
+  uint32_t ndim;        /* at most 64 */
+  int32_t root;         /* broadcast only: rank of the source */
+  double prescale;      /* 0 is read as 1 for zero-initialised structs with scale_set 0 */
   double postscale;
-  uint32_t scale_set;    /* 1: prescale and postscale hold values; 0: both are 1 */
+  uint32_t scale_set; /* 1: prescale and postscale hold values; 0: both are 1 */
   uint32_t reserved2;
 } rueda_op;
 
@@ -104,9 +119,9 @@ typedef struct rueda_op {
 typedef struct rueda_gathered {
   uint32_t struct_size;
   uint32_t ranks;
-  const void* data;            /* rows of rank 0, then of rank 1, … */
+  const void* data; /* rows of rank 0, then of rank 1, … */
   uint64_t bytes;
-  const int64_t* first_dims;   /* rows that each rank gave; `ranks` values */
+  const int64_t* first_dims; /* rows that each rank gave; `ranks` values */
 } rueda_gathered;
 
 /* --- library ------------------------------------------------------------------------------- */
