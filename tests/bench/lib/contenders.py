@@ -43,7 +43,9 @@ def _limit(setting):
 def _openmpi(cma):
     def launch(setting):
         command = [os.path.join(setting.peers.openmpi, "bin", "mpirun"), "--mca", "btl", "sm,self",
-                   "--mca", "pml", "ob1", "--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]
+                   "--mca", "pml", "ob1", "--bind-to", "none", "--map-by", ":OVERSUBSCRIBE",
+                   # Its segments lie in the gang's folder and go with it, however the gang ends.
+                   "--mca", "btl_sm_backing_directory", setting.folder]
         if not cma:
             command += ["--mca", "smsc", "^cma"]
         if setting.ranks > (os.cpu_count() or 1):
