@@ -150,7 +150,7 @@ print('right')
 
 def test_a_forked_child_raises_and_leaves_the_session_alone(python):
     result = python(FORK, launch=['-np', '2'])
-    assert (result.returncode, result.stdout.split()) == (0, ['right'] * 2), result.stderr
+    assert (result.returncode, result.stdout.count('right')) == (0, 2), result.stderr
 
 
 INTERRUPT = '''
@@ -265,7 +265,7 @@ print('right')
 @pytest.mark.parametrize('size', ['2', '3'])
 def test_several_threads(python, size):
     result = python(THREADS, launch=['-np', size])
-    assert result.stdout.split() == ['right'] * int(size), result.stderr
+    assert result.stdout.count('right') == int(size), result.stderr
 
 
 LOST = '''
