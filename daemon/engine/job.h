@@ -8,6 +8,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/flow/outcome.h"
@@ -78,7 +79,8 @@ struct Job {
   std::vector<std::map<uint64_t, std::string>> requestWaits;  // By rank: request → operation.
   std::map<uint64_t, std::shared_ptr<Gather>> gathers;        // By gatherKey: one for each rank.
   flow::TimePoint formingNoticeAt;
-  std::string reportedDeadlock;
+  std::string reportedDeadlock;  // That it is in now; empty: none.
+  std::pair<std::string, uint64_t> loggedDeadlock;  // The last log line, and opsCompleted by then.
   std::map<std::string, flow::TimePoint> nextStallLine;  // By operation.
   uint64_t opsCompleted = 0;
   uint64_t opsFailed = 0;

@@ -45,9 +45,14 @@ void Lobby::onReady(const base::Ready& ready, flow::TimePoint now) {
   if (ready.tag.kind == kListener) return acceptAll(now);
   Session* session = find(ready.tag.id);
   if (session == nullptr) return;  // Ended earlier in this turn.
-  if (ready.tag.kind == kPidfd)
-    return remove(session->id(), Event::Kind::kLost,
-                  membership::exitCause(session->peer().pid, session->pidfd()));
+  if (ready.tag.kind == kPidfd) {
+    const flow::SessionId id = session->id();
+    onSocket(session);  // Its goodbye may still be there to be read.
+    session = find(id);
+    if (session != nullptr)
+      remove(id, Event::Kind::kLost, membership::exitCause(session->peer().pid, session->pidfd()));
+    return;
+  }
   if (ready.writable && session->flushOutbox())
     loop_.changeWatch(session->socket(), {kSocket, session->id()}, false);
   if (ready.readable || ready.hangup) onSocket(session);

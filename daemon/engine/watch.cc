@@ -106,9 +106,12 @@ void reportDeadlock(Job* job) {
   }
   const auto found = observe::findDeadlock(job->sleepers());
   const std::string text = found.value_or("");
-  if (!text.empty() && text != job->reportedDeadlock)
-    base::logWarning("job '" + base::printable(job->id) + "' is deadlocked: " + text);
   job->reportedDeadlock = text;
+  // Waiters on their way from the board to the ring look awake for a moment: not a new deadlock.
+  std::pair<std::string, uint64_t> line(text, job->opsCompleted);
+  if (text.empty() || line == job->loggedDeadlock) return;
+  base::logWarning("job '" + base::printable(job->id) + "' is deadlocked: " + text);
+  job->loggedDeadlock = std::move(line);
 }
 
 std::vector<PendingView> pendingOf(const Job& job, flow::TimePoint now) {
