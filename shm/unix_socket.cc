@@ -178,9 +178,9 @@ Result<ReceiveState> receivePacket(int socket, bool block, Packet* packet) {
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return ReceiveState::kWouldBlock;
     return ReceiveState::kClosed;
   }
-  if (got == 0) return ReceiveState::kClosed;
   packet->bytes = static_cast<size_t>(got);
-  collectFds(header, packet);
+  collectFds(header, packet);  // Of an empty message too: they are open by now.
+  if (got == 0) return ReceiveState::kClosed;
   if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
     return Status(Code::kProtocolError, "message or its descriptors were cut");
   if (packet->fds.size() > kMaxFdsPerMessage)

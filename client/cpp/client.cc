@@ -135,7 +135,7 @@ Status Client::runThroughRing(const Operation& op, bool tried, uint32_t directIn
   submission.directIndex = directIndex;
   const Status written = submitter_.write({submission});
   if (!written.isOk()) {
-    forget(submission.requestId);
+    forget(submission.requestId, true);
     return written;
   }
   const Status ended = wait(submission.requestId, milliseconds(0));
@@ -183,8 +183,9 @@ Status Client::prepare(const Operation& op, Submission* submission) {
   return Status::ok();
 }
 
-void Client::forget(uint64_t id) {
+void Client::forget(uint64_t id, bool neverSubmitted) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (neverSubmitted) freeGatherInput(id);
   const auto it = flights_.find(id);
   if (it == flights_.end()) return;
   if (!it->second.done) names_.erase(it->second.name);
@@ -228,7 +229,7 @@ Status Client::submit(const std::vector<Operation>& ops, std::vector<uint64_t>* 
   if (status.isOk()) status = submitter_.write(submissions);
   handles->clear();
   for (const Submission& submission : submissions) {
-    if (!status.isOk() && submission.requestId != 0) forget(submission.requestId);
+    if (!status.isOk() && submission.requestId != 0) forget(submission.requestId, true);
     handles->push_back(submission.requestId);
   }
   return status;

@@ -72,7 +72,9 @@ class Client : private WaitNotes {
   shm::Status prepareStaging(const Operation& op);
   // Registers one operation: id, name, blocks for foreign memory, copies in.
   shm::Status prepare(const Operation& op, Submission* submission);
-  void forget(uint64_t id);
+  // An operation that was never submitted gives back what peers would have read, too.
+  void forget(uint64_t id, bool neverSubmitted = false);
+  void freeGatherInput(uint64_t id);
   void drainCompletions();
   void takeCompletion(const shm::CompletionEntry& entry, const std::vector<char>& tail);
   bool isDone(uint64_t id);

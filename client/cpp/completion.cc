@@ -63,14 +63,18 @@ void Client::drainCompletions() {
   if (blocked.load(std::memory_order_seq_cst) != 0) submitter_.nudge();
 }
 
+// REQUIRES: mutex_ held.
+void Client::freeGatherInput(uint64_t id) {
+  const auto input = gatherInputs_.find(id);
+  if (input == gatherInputs_.end()) return;
+  (void)memory_.free(input->second);
+  gatherInputs_.erase(input);
+}
+
 void Client::takeCompletion(const CompletionEntry& entry, const std::vector<char>& tail) {
-  if (entry.type == static_cast<uint8_t>(CompletionType::kReleased)) {
-    const auto input = gatherInputs_.find(entry.requestId);
-    if (input == gatherInputs_.end()) return;
-    (void)memory_.free(input->second);
-    gatherInputs_.erase(input);
-    return;
-  }
+  const bool isReleased = entry.type == static_cast<uint8_t>(CompletionType::kReleased);
+  if (isReleased || entry.code != 0) freeGatherInput(entry.requestId);  // Nobody reads a failed one.
+  if (isReleased) return;
   if (entry.hasDirectIndex != 0) direct_.continueAt(entry.directIndex);
   const auto it = flights_.find(entry.requestId);
   if (it == flights_.end()) return;

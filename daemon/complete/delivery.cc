@@ -59,9 +59,15 @@ void Delivery::forget(flow::SessionId session) { writers_.erase(session); }
 void Delivery::deliver(const Outcome& outcome) {
   const auto it = writers_.find(outcome.session);
   if (it == writers_.end()) return;
-  it->second.backlog.push_back(encode(outcome));
-  if (!it->second.dirty) touched_.push_back(outcome.session);
-  it->second.dirty = true;
+  Writer& writer = it->second;
+  if (!writer.broken.isOk()) return;
+  if (!writer.dirty) touched_.push_back(outcome.session);
+  writer.dirty = true;
+  if (writer.backlog.size() < kMaxBacklog)
+    writer.backlog.push_back(encode(outcome));
+  else
+    writer.broken = {shm::Code::kResourceExhausted,
+                     std::to_string(kMaxBacklog) + " outcomes wait to be read"};
 }
 
 void Delivery::writeBacklog(Writer* writer) {
@@ -76,7 +82,8 @@ void Delivery::writeBacklog(Writer* writer) {
       writer->control->completionBlocked.store(1, std::memory_order_seq_cst);
       space = writer->ring.space();
     }
-    writer->broken = space < 0;
+    if (space < 0)
+      writer->broken = {shm::Code::kProtocolError, "impossible index in the completion ring"};
     if (space < slots) break;
     for (int64_t i = 0; i < slots; ++i) writer->ring.stage(entries.data() + i * shm::kEntryBytes);
     writer->ring.publish();
@@ -88,17 +95,18 @@ void Delivery::writeBacklog(Writer* writer) {
   if (wrote) shm::ring(writer->control->completionBell);
 }
 
-std::vector<flow::SessionId> Delivery::flush() {
-  std::vector<flow::SessionId> broken;
+std::vector<Delivery::Broken> Delivery::flush() {
+  std::vector<Broken> broken;
   std::vector<flow::SessionId> again;
   for (const flow::SessionId session : std::exchange(touched_, {})) {
     const auto it = writers_.find(session);
     if (it == writers_.end()) continue;
-    writeBacklog(&it->second);
-    it->second.dirty = !it->second.backlog.empty();
-    if (it->second.broken)
-      broken.push_back(session);
-    else if (it->second.dirty)
+    Writer& writer = it->second;
+    if (writer.broken.isOk()) writeBacklog(&writer);
+    writer.dirty = !writer.backlog.empty();
+    if (!writer.broken.isOk())
+      broken.push_back({session, writer.broken});
+    else if (writer.dirty)
       again.push_back(session);
   }
   touched_ = std::move(again);

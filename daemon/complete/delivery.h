@@ -2,8 +2,8 @@
 #pragma once
 
 // Owns the completion-ring writers: an Outcome becomes ring entries and, once a cycle, one bell for
-// each client that sleeps. A full ring keeps a backlog (bounded by the client's operations in
-// flight) until the client has read. Engine thread.
+// each client that sleeps. A full ring keeps a backlog until the client has read; a client that lets
+// it grow beyond what it can have in flight must be closed. Engine thread.
 
 #include <deque>
 #include <unordered_map>
@@ -22,9 +22,14 @@ class Delivery {
 
   // Writes or keeps the entries of `outcome`. A session that is gone is ignored.
   void deliver(const flow::Outcome& outcome);
+  // A session that must be closed, and why.
+  struct Broken {
+    flow::SessionId session = 0;
+    shm::Status reason;
+  };
   // Retries backlogs and rings the bells of sessions that got entries. Returns sessions whose ring
-  // indices are impossible: they must be closed.
-  std::vector<flow::SessionId> flush();
+  // indices are impossible, or whose backlog is full; once each.
+  std::vector<Broken> flush();
   bool hasBacklog() const;
 
  private:
@@ -33,8 +38,10 @@ class Delivery {
     shm::ControlHeader* control = nullptr;
     std::deque<std::vector<char>> backlog;  // Whole outcomes, entries one behind the other.
     bool dirty = false;
-    bool broken = false;
+    shm::Status broken;  // Not ok: nothing is written any more.
   };
+  // An outcome and a release for every operation that a client may have in flight.
+  static constexpr size_t kMaxBacklog = 2 * shm::kMaxInFlight;
 
   static void writeBacklog(Writer* writer);
 

@@ -146,8 +146,8 @@ void Engine::drainSession(Session* session) {
     auto item = submit::parseSubmission(session->submissions(), available, lookup, &slots);
     if (!item.isOk()) return lobby_.expel(id, item.status());
     session->submissions().consume(slots);
-    acceptItem(session, job, std::move(item).value());
-    touched_.push_back(session->job);
+    touched_.push_back(job->serial);
+    acceptItem(session, job, std::move(item).value());  // May end the session.
     if (lobby_.find(id) == nullptr) return;
   }
 }
@@ -282,8 +282,7 @@ void Engine::deliver(Outcome outcome) {
 }
 
 void Engine::deliverAll() {
-  for (const flow::SessionId id : delivery_.flush())
-    lobby_.expel(id, Status(Code::kProtocolError, "impossible index in the completion ring"));
+  for (const auto& [id, reason] : delivery_.flush()) lobby_.expel(id, reason);
 }
 
 void Engine::post(std::function<void()> command) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "shm/dtype.h"
 #include "shm/mapping.h"
 #include "shm/spsc_ring.h"
 #include "shm/unix_socket.h"
