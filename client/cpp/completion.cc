@@ -73,7 +73,8 @@ void Client::freeGatherInput(uint64_t id) {
 
 void Client::takeCompletion(const CompletionEntry& entry, const std::vector<char>& tail) {
   const bool isReleased = entry.type == static_cast<uint8_t>(CompletionType::kReleased);
-  if (isReleased || entry.code != 0) freeGatherInput(entry.requestId);  // Nobody reads a failed one.
+  if (isReleased || entry.code != 0)
+    freeGatherInput(entry.requestId);  // Nobody reads a failed one.
   if (isReleased) return;
   if (entry.hasDirectIndex != 0) direct_.continueAt(entry.directIndex);
   const auto it = flights_.find(entry.requestId);

@@ -2,8 +2,8 @@
 #pragma once
 
 // Owns the completion-ring writers: an Outcome becomes ring entries and, once a cycle, one bell for
-// each client that sleeps. A full ring keeps a backlog until the client has read; a client that lets
-// it grow beyond what it can have in flight must be closed. Engine thread.
+// each client that sleeps. A full ring keeps a backlog until the client has read; a client that
+// lets it grow beyond what it can have in flight must be closed. Engine thread.
 
 #include <deque>
 #include <unordered_map>

@@ -16,9 +16,10 @@ using shm::Status;
 
 void Engine::finishGather(Job* job, Decision decision) {
   if (job->gathers.size() >= uint64_t{shm::kMaxInFlight} * static_cast<uint64_t>(job->size))
-    return endDecision(job, decision,
-                       Status(Code::kResourceExhausted, std::to_string(job->gathers.size()) +
-                                                            " gathered results have not been released"));
+    return endDecision(
+        job, decision,
+        Status(Code::kResourceExhausted,
+               std::to_string(job->gathers.size()) + " gathered results have not been released"));
   std::vector<shm::RowBlock> rows;
   auto gather = std::make_shared<Gather>();
   for (const flow::Request& request : decision.requests) {

@@ -27,7 +27,7 @@ void runPiece(const FusedOp& op, const Piece& piece) {
     const char* source = static_cast<const char*>(slice.inputs.front()) + offset;
     for (void* output : slice.outputs)
       if (char* to = static_cast<char*>(output) + offset; to != source)
-        std::memcpy(to, source, bytes);
+        std::memmove(to, source, bytes);  // A fetch may overlap what it reads.
     return;
   }
   const void* inputs[shm::kMaxRanks];
