@@ -28,6 +28,14 @@ shm::Status EventLoop::watch(int fd, Tag tag, bool writable) {
   return shm::Status::ok();
 }
 
+shm::Status EventLoop::watchEdges(int fd, Tag tag) {
+  epoll_event event = toEpoll(tag, false);
+  event.events |= EPOLLET;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+    return shm::Status::fromErrno(shm::Code::kResourceExhausted, "epoll_ctl", errno);
+  return shm::Status::ok();
+}
+
 void EventLoop::changeWatch(int fd, Tag tag, bool writable) {
   epoll_event event = toEpoll(tag, writable);
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);

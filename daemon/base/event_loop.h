@@ -31,6 +31,9 @@ class EventLoop {
  public:
   EventLoop();
   shm::Status watch(int fd, Tag tag, bool writable = false);
+  // Ready once for every time that `fd` becomes readable, or is written if it is an eventfd. For
+  // descriptors that are never read.
+  shm::Status watchEdges(int fd, Tag tag);
   void changeWatch(int fd, Tag tag, bool writable);
   void forget(int fd);
   // Waits until something is ready, or for `timeout` (none: for ever). At most 256 at once.

@@ -101,10 +101,9 @@ std::optional<milliseconds> Engine::sleepLimit() {
 void Engine::handleReady(const base::Ready& ready) {
   switch (ready.tag.kind) {
     case kDoorbell: {
+      // Never read: the client shares the file, could make it blocking and empty it first.
       Session* session = lobby_.find(ready.tag.id);
       if (session == nullptr) return;
-      uint64_t rings = 0;
-      [[maybe_unused]] const ssize_t got = ::read(session->doorbell(), &rings, sizeof rings);
       session->control()->daemonAsleep.store(0, std::memory_order_relaxed);
       if (std::find(hot_.begin(), hot_.end(), ready.tag.id) == hot_.end())
         hot_.push_back(ready.tag.id);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/engine/lobby.h"
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +20,7 @@ using submit::Session;
 
 namespace {
 
+constexpr int kPassRights = 83;  // SO_PASSRIGHTS, Linux 6.16; absent in older headers.
 constexpr int kMaxAcceptsPerTurn = 16;
 constexpr int kMaxPacketsPerTurn = 32;
 constexpr auto kFormingNoticeFirst = std::chrono::seconds(5);
@@ -39,6 +41,10 @@ Lobby::Lobby(base::EventLoop& loop, Jobs& jobs, submit::Quota& quota, const Lobb
              shm::Fd listener)
     : loop_(loop), jobs_(jobs), quota_(quota), options_(options), listener_(std::move(listener)) {
   RUEDA_CHECK(loop_.watch(listener_.get(), {kListener, 0}).isOk());
+  // No client has a reason to send descriptors, and closing one can block the engine for as long as
+  // its sender likes (a lingering socket). Accepted sockets inherit this; older kernels ignore it.
+  const int none = 0;
+  (void)::setsockopt(listener_.get(), SOL_SOCKET, kPassRights, &none, sizeof none);
 }
 
 void Lobby::onReady(const base::Ready& ready, flow::TimePoint now) {
@@ -140,7 +146,7 @@ Status Lobby::onGreeting(Session* session, const shm::Packet& packet) {
   RUEDA_RETURN_IF_ERROR(session->open(greeting, welcome, job->board.fd()));
   if (session->pidfd() >= 0)
     RUEDA_RETURN_IF_ERROR(loop_.watch(session->pidfd(), {kPidfd, session->id()}));
-  RUEDA_RETURN_IF_ERROR(loop_.watch(session->doorbell(), {kDoorbell, session->id()}));
+  RUEDA_RETURN_IF_ERROR(loop_.watchEdges(session->doorbell(), {kDoorbell, session->id()}));
   job->formingNoticeAt = std::max(job->formingNoticeAt, session->since() + kFormingNoticeFirst);
   events_.push_back({Event::Kind::kJoined, session->id(), job->serial, greeting.rank, "", nullptr});
   if (job->ranksIn(Member::State::kAbsent).empty()) completeJob(job);
