@@ -49,8 +49,11 @@ def load_images():
 
 
 class Network(torch.nn.Module):
-    """Two convolutions and two linear layers. No dropout or batch norm: these would make several
-    ranks differ from one process."""
+    """Two convolutions and two linear layers.
+
+    Smooth throughout, so that several ranks can be compared with one process: with ReLU and max
+    pooling a last bit may flip a choice, and 120 steps made 1e-2 of it (tanh and mean: 3e-6).
+    """
 
     def __init__(self, side):
         super().__init__()
@@ -60,9 +63,9 @@ class Network(torch.nn.Module):
         self.output = torch.nn.Linear(64, 10)
 
     def forward(self, images):
-        images = functional.max_pool2d(functional.relu(self.first(images)), 2)
-        images = functional.max_pool2d(functional.relu(self.second(images)), 2)
-        return self.output(functional.relu(self.hidden(images.flatten(1))))
+        images = functional.avg_pool2d(torch.tanh(self.first(images)), 2)
+        images = functional.avg_pool2d(torch.tanh(self.second(images)), 2)
+        return self.output(torch.tanh(self.hidden(images.flatten(1))))
 
 
 def train_epoch(model, optimizer, images, labels, epoch):
