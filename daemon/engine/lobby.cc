@@ -89,7 +89,15 @@ void Lobby::acceptAll(flow::TimePoint now) {
   }
 }
 
+bool Lobby::hasDepartures() const {
+  return std::any_of(events_.begin(), events_.end(), [](const Event& event) {
+    return event.kind == Event::Kind::kLeft || event.kind == Event::Kind::kLost;
+  });
+}
+
 void Lobby::onSocket(Session* session) {
+  // A place that was left in this turn is free in the next: a restarted rank waits until then.
+  if (session->state == Session::State::kGreeting && hasDepartures()) return;
   const flow::SessionId id = session->id();
   for (int i = 0; i < kMaxPacketsPerTurn; ++i) {
     shm::Packet packet;

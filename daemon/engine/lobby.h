@@ -69,6 +69,7 @@ class Lobby {
  private:
   void acceptAll(flow::TimePoint now);
   void onSocket(submit::Session* session);
+  bool hasDepartures() const;
   shm::Status onPacket(submit::Session* session, const shm::Packet& packet);
   shm::Status onGreeting(submit::Session* session, const shm::Packet& packet);
   shm::Status onSegment(submit::Session* session, const shm::Packet& packet);
