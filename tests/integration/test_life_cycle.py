@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from kit import counters, native, ranks, reference, waiting
+from kit import counters, hostile, native, ranks, reference, waiting
 
 _OPEN_CLOSE_MEDIAN = 0.020
 _CYCLES = 100
@@ -324,3 +324,12 @@ def test_an_interrupted_wait_returns_within_the_promised_time(daemon, isolated):
         code, took = group[0].result()
         assert code == native.INTERRUPTED
         assert took <= 0.4 + 0.25, took
+
+
+def test_a_place_left_a_moment_ago_can_be_taken(daemon):
+    """Once, a hello that came with the end of the old rank was refused: it 'is connected already'."""
+    for _ in range(50):
+        with hostile.Client(daemon.socket) as first:
+            first.send(hostile.hello(job=b'again', rank=0, size=2))
+        with hostile.Client(daemon.socket) as second:
+            second.join(job=b'again', rank=0, size=2)

@@ -80,6 +80,7 @@ class Client:
     def __init__(self, address):
         self.socket = connect(address)
         self.control = None
+        self.board = None
         self.doorbell = None
         self._tail = 0
         self._completed = 0
@@ -126,6 +127,7 @@ class Client:
         assert kind == WELCOME and len(fds) == 3, (kind, fds)
         self.control = mmap.mmap(fds[0], CONTROL_BYTES)
         self.doorbell = fds[1]
+        self.board = mmap.mmap(fds[2], os.fstat(fds[2]).st_size)
         os.close(fds[0])
         os.close(fds[2])
         return self
@@ -198,7 +200,7 @@ class Client:
         if self.doorbell is not None:
             os.close(self.doorbell)
             self.doorbell = None
-        self.control = None
+        self.control = self.board = None
 
     def __enter__(self):
         return self
