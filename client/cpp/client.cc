@@ -129,14 +129,15 @@ Status Client::run(const Operation& op) {
 
 Status Client::runThroughRing(const Operation& op, bool tried, uint32_t directIndex) {
   Submission submission;
-  RUEDA_RETURN_IF_ERROR(prepare(op, &submission));
   submission.flags = shm::kFlagBlocking;
   if (tried) submission.flags |= shm::kFlagFallback;
   submission.directIndex = directIndex;
-  const Status written = submitter_.write({submission});
-  if (!written.isOk()) {
+  Status begun = prepare(op, &submission);
+  if (begun.isOk()) begun = submitter_.write({submission});
+  if (!begun.isOk()) {
     forget(submission.requestId, true);
-    return written;
+    if (tried) direct_.detourEnded(std::nullopt);
+    return begun;
   }
   const Status ended = wait(submission.requestId, milliseconds(0));
   if (ended.code() == Code::kInterrupted)
@@ -149,6 +150,7 @@ Status Client::prepare(const Operation& op, Submission* submission) {
   Flight flight;
   flight.kind = op.kind;
   flight.name = std::string(op.name);
+  flight.isDetour = (submission->flags & shm::kFlagFallback) != 0;
   flight.bytes = op.bytes();
   const auto& segments = connection_->segments();
   const bool isGather = op.kind == OpKind::kAllgather;

@@ -54,6 +54,7 @@ class Client : private WaitNotes {
     shm::OpKind kind = shm::OpKind::kAllreduce;
     std::string name;
     bool done = false;
+    bool isDetour = false;  // Given back by the direct path.
     shm::Status status;
     char* block = nullptr;   // Arena block that stands in for foreign memory, or nullptr.
     void* copyTo = nullptr;  // Foreign output that gets the block's bytes.

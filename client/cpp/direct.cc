@@ -77,10 +77,26 @@ DirectPath::End DirectPath::run(const Operation& op, uint32_t* index, bool* trie
   *tried = lock.owns_lock();
   if (!*tried) return End::kFallback;
   if (connection_.hasFailed()) return End::kFailed;
-  const uint64_t resume = resume_.load(std::memory_order_relaxed);
-  if (resume != 0 && indexAhead(tagLow(resume), next_) > 0) next_ = tagLow(resume);
+  if (detached_) attachAgain();
   *index = next_++;
-  return runPosted(op, *index, signatureOf(op));
+  const End end = detached_ ? End::kFallback : runPosted(op, *index, signatureOf(op));
+  if (end == End::kFallback) {
+    detached_ = true;
+    detours_.fetch_add(1);
+  }
+  return end;
+}
+
+void DirectPath::attachAgain() {
+  const uint64_t resume = resume_.exchange(0);
+  if (resume == 0 || detours_.load() != 0) return;
+  if (indexAhead(tagLow(resume), next_) > 0) next_ = tagLow(resume);
+  detached_ = false;
+}
+
+void DirectPath::detourEnded(std::optional<uint32_t> index) {
+  const bool isLast = detours_.fetch_sub(1) == 1;
+  if (index && isLast) resume_.store(uint64_t{1} << 32 | *index);
 }
 
 DirectPath::End DirectPath::runPosted(const Operation& op, uint32_t index, uint32_t signature) {

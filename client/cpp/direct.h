@@ -8,6 +8,7 @@
 // rules.
 
 #include <mutex>
+#include <optional>
 
 #include "client/cpp/operation.h"
 #include "client/cpp/patience.h"
@@ -32,15 +33,15 @@ class DirectPath {
   // True where the job allows it and the operation's kind has it.
   bool offers(const Operation& op) const;
 
-  // REQUIRES: offers(op). One operation at a time: others get kFallback with *index untouched.
-  // kFallback: *index is where it was tried. kFailed: the session has failed.
+  // REQUIRES: offers(op). One operation at a time: others get kFallback with *tried false.
+  // kFallback: *index is where it was tried. Until the ring has brought all ranks together again,
+  // further operations are given back without a try: only then have all ranks left the lines that
+  // this rank would write next. kFailed: the session has failed.
   End run(const Operation& op, uint32_t* index, bool* tried);
 
-  // The ring has brought all ranks together again: the next operation is at least `index`. Any
-  // thread, takes no lock.
-  void continueAt(uint32_t index) {
-    resume_.store(uint64_t{1} << 32 | index, std::memory_order_relaxed);
-  }
+  // An operation that run() gave back with *tried has ended in the ring, or could not be submitted.
+  // With `index` all ranks had tried it here: they go on there. Any thread, takes no lock.
+  void detourEnded(std::optional<uint32_t> index);
 
   // Two blocks of this rank's staging memory, set once before the first operation with foreign
   // memory.
@@ -59,6 +60,7 @@ class DirectPath {
   // How the ranks' posts stand.
   enum class Meeting { kIncomplete, kComplete, kApart };
 
+  void attachAgain();
   End runPosted(const Operation& op, uint32_t index, uint32_t signature);
   void post(const Operation& op, uint32_t index, uint32_t signature, bool isInline);
   End awaitPosts(const Operation& op, uint32_t index, uint32_t signature);
@@ -85,11 +87,13 @@ class DirectPath {
   const int size_;
   const bool
       fencesPosts_;  // Cores are shared, where sleeping must be cheap, or there is no other way.
-  std::atomic<uint64_t> resume_{0};  // Of continueAt: bit 32 set, and the index.
+  std::atomic<uint64_t> resume_{0};   // Bit 32 set, and the index to go on at.
+  std::atomic<uint32_t> detours_{0};  // Operations given back that have not ended yet.
   // Own lock.
   std::mutex mutex_;  // Held for a whole operation.
   // Guarded by mutex_.
   uint32_t next_ = 1;
+  bool detached_ = false;
   Place staging_;
 };
 

@@ -295,7 +295,7 @@ TEST_CASE("messages out of turn end the connection with a reason") {
   SECTION("descriptors") {
     REQUIRE(hostile.join(0, 2));
     const auto message = rueda::shm::makeMessage<SegmentMessage>(MessageType::kAllocSegment);
-    const int fd = 0;
+    const int fd = hostile.socket();
     REQUIRE(rueda::shm::sendPacket(hostile.socket(), &message, sizeof message, &fd, 1).isOk());
     CHECK(hostile.noticeText(MessageType::kRefused) == "descriptors are only sent by the daemon");
   }
@@ -392,7 +392,8 @@ TEST_CASE("descriptors in an empty message are not kept") {
   HostileClient hostile(daemon.socket());
   REQUIRE(hostile.join(0, 2));
   const uint64_t before = daemon.state().openFds;
-  const int fds[] = {0, 0, 0, 0};
+  const int own = hostile.socket();
+  const int fds[] = {own, own, own, own};
   CHECK(rueda::shm::sendPacket(hostile.socket(), "", 0, fds, 4).isOk());
   REQUIRE(daemon.eventually([](const StateView& view) { return view.jobs.empty(); }));
   CHECK(daemon.state().openFds < before);

@@ -69,8 +69,10 @@ bool HostileClient::join(int rank, int size, const std::string& job) {
   const auto packet = receive();
   if (!packet || packet->as<shm::Welcome>(MessageType::kWelcome) == nullptr) return false;
   auto control = shm::Mapping::map(packet->fds[0].get(), shm::kControlBytes);
-  if (!control.isOk()) return false;
+  auto board = shm::Mapping::map(packet->fds[2].get(), shm::kBoardBytes);
+  if (!control.isOk() || !board.isOk()) return false;
   control_ = std::move(control).value();
+  board_ = std::move(board).value();
   doorbell_ = shm::Fd(::dup(packet->fds[1].get()));
   submissions_ = shm::RingProducer(control_.data() + shm::kSubmissionOffset,
                                    &this->control()->submitTail, &this->control()->submitHead);

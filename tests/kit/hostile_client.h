@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "shm/board.h"
 #include "shm/dtype.h"
 #include "shm/mapping.h"
 #include "shm/spsc_ring.h"
@@ -47,6 +48,7 @@ class HostileClient {
   shm::ControlHeader* control() const {
     return reinterpret_cast<shm::ControlHeader*>(control_.data());
   }
+  shm::Board* board() const { return reinterpret_cast<shm::Board*>(board_.data()); }
   shm::RingProducer& submissions() { return submissions_; }
   // Publishes an entry with its tail and rings the doorbell.
   void submit(const shm::SubmissionEntry& entry, const std::vector<int64_t>& shape,
@@ -61,6 +63,7 @@ class HostileClient {
   shm::Fd socket_;
   shm::Fd doorbell_;
   shm::Mapping control_;
+  shm::Mapping board_;
   shm::RingProducer submissions_;
   shm::RingConsumer completions_;
 };
