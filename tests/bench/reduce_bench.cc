@@ -26,7 +26,7 @@ namespace {
 
 constexpr size_t kKiB = 1024;
 constexpr size_t kMiB = 1024 * kKiB;
-constexpr int kRounds = 60;
+constexpr int kRounds = 25;
 
 using Clock = std::chrono::steady_clock;
 
