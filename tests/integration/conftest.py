@@ -16,6 +16,7 @@ import pytest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from kit.daemon import Daemon  # noqa: E402
+from kit.guard import Guard  # noqa: E402
 
 _TEST_SECONDS = 60
 
@@ -100,3 +101,11 @@ def daemon(daemons):
     started = daemons()
     yield started
     assert started.is_alive(), f'ruedad has ended with {started.process.returncode}: {started.log()}'
+
+
+@pytest.fixture
+def guarded(daemons):
+    """`guarded(*flags)` starts a daemon that the test may attack; see kit/guard.py."""
+    guard = Guard(daemons)
+    yield guard
+    guard.check()

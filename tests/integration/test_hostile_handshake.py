@@ -16,25 +16,6 @@ from kit.neighbour import Neighbour
 _SO_PASSRIGHTS = 83
 
 
-@pytest.fixture
-def guarded(daemons):
-    """`guarded(*flags)` starts a daemon with a job on it that must notice nothing of the test, and
-    whose holdings must be the same afterwards."""
-    made = []
-
-    def start(*flags, **options):
-        daemon = daemons(*flags, **options)
-        before = daemon.settled_holdings()
-        made.append((daemon, before, Neighbour(daemon.socket)))
-        return daemon
-
-    yield start
-    for daemon, before, neighbour in made:
-        assert daemon.is_alive(), daemon.log()
-        assert neighbour.stop()[0] > 0
-        counters.await_holdings(daemon.pid, before)
-
-
 _WRONG_HELLOS = {
     'one byte': (b'R', 'wrong header'),
     'a header only': (hello()[:8], 'wrong header'),
