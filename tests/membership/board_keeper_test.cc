@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/membership/board_keeper.h"
+
+#include <catch2/catch.hpp>
+#include <thread>
+
+#include "shm/mapping.h"
+#include "shm/process_barrier.h"
+
+using namespace rueda;  // NOLINT(google-build-using-namespace): a test file
+using shm::tagged;
+
+namespace {
+
+constexpr uint32_t kSignature = 77;
+
+struct Fixture {
+  Fixture()
+      : keeper(std::move(membership::BoardKeeper::create()).value()),
+        mapping(std::move(shm::Mapping::map(keeper.fd(), shm::kBoardBytes)).value()),
+        board(reinterpret_cast<shm::Board*>(mapping.data())) {}
+
+  void post(int rank, uint32_t index) {
+    board->posts[index & 1][rank].word.store(tagged(index, kSignature), std::memory_order_release);
+  }
+  uint64_t verdict(uint32_t index) const { return board->withdrawals[index & 1].verdict.load(); }
+
+  membership::BoardKeeper keeper;
+  shm::Mapping mapping;
+  shm::Board* board;
+};
+
+}  // namespace
+
+TEST_CASE("nobody has posted on a new board") {
+  Fixture f;
+  REQUIRE_FALSE(f.keeper.hasPosted(0, 1));
+  f.post(0, 1);
+  REQUIRE(f.keeper.hasPosted(0, 1));
+  REQUIRE_FALSE(f.keeper.hasPosted(1, 1));
+}
+
+TEST_CASE("a later post of a rank counts as having posted, also across the wrap of indices") {
+  Fixture f;
+  f.post(0, 5);
+  REQUIRE(f.keeper.hasPosted(0, 3));
+  REQUIRE_FALSE(f.keeper.hasPosted(0, 7));
+  f.post(1, 1);
+  REQUIRE(f.keeper.hasPosted(1, 0xffffffffu));
+}
+
+TEST_CASE("an operation is withdrawn only while a rank is missing, and the answer is final") {
+  Fixture f;
+  f.post(0, 1);
+  SECTION("one is missing: withdrawn, whatever comes after") {
+    REQUIRE(f.keeper.withdraw(1, 2));
+    REQUIRE(f.verdict(1) == tagged(1, shm::kVerdictWithdrawn));
+    f.post(1, 1);
+    REQUIRE(f.keeper.withdraw(1, 2));
+    REQUIRE(f.verdict(1) == tagged(1, shm::kVerdictWithdrawn));
+  }
+  SECTION("all are there: it runs") {
+    f.post(1, 1);
+    REQUIRE_FALSE(f.keeper.withdraw(1, 2));
+    REQUIRE(f.verdict(1) == tagged(1, shm::kVerdictGo));
+  }
+  SECTION("the halves do not touch each other") {
+    REQUIRE(f.keeper.withdraw(1, 2));
+    REQUIRE(f.keeper.withdraw(2, 2));
+    REQUIRE(f.verdict(1) == tagged(1, shm::kVerdictWithdrawn));
+    REQUIRE(f.verdict(2) == tagged(2, shm::kVerdictWithdrawn));
+  }
+}
+
+TEST_CASE("abort is seen by everybody who maps the board") {
+  Fixture f;
+  REQUIRE(f.board->abort.load() == 0);
+  f.keeper.abort();
+  REQUIRE(f.board->abort.load() != 0);
+}
+
+// Withdrawn operations were once decided by compare-exchange; since posts carry no fence, the
+// barrier alone keeps a rank from running what the others take to the ring.
+TEST_CASE("a post that races with a withdrawal is never half of each") {
+  REQUIRE(shm::registerForProcessBarrier());
+  constexpr uint32_t kRounds = 3000;
+  Fixture f;
+  std::atomic<uint32_t> round{0};
+  std::atomic<uint32_t> ran{0};
+  std::atomic<uint32_t> bad{0};
+  // Rank 1: posts without a fence, then looks at the intent, as the client does.
+  std::thread poster([&] {
+    for (uint32_t index = 1; index <= kRounds; ++index) {
+      while (round.load(std::memory_order_acquire) != index) std::this_thread::yield();
+      for (volatile uint32_t spin = 0; spin < index % 64; ++spin) continue;
+      f.post(1, index);
+      const shm::Withdrawal& withdrawal = f.board->withdrawals[index & 1];
+      bool runs = true;
+      if (withdrawal.intent.load(std::memory_order_acquire) == tagged(index, 1)) {
+        while (shm::tagIndex(withdrawal.verdict.load(std::memory_order_acquire)) != index)
+          std::this_thread::yield();
+        runs = f.verdict(index) == tagged(index, shm::kVerdictGo);
+      }
+      ran.store(index << 1 | (runs ? 1u : 0u), std::memory_order_release);
+    }
+  });
+  for (uint32_t index = 1; index <= kRounds; ++index) {
+    f.post(0, index);
+    round.store(index, std::memory_order_release);
+    const bool withdrawn = f.keeper.withdraw(index, 2);
+    while (ran.load(std::memory_order_acquire) >> 1 != index) std::this_thread::yield();
+    const bool posterRan = (ran.load() & 1) != 0;
+    if (withdrawn == posterRan) ++bad;
+  }
+  poster.join();
+  REQUIRE(bad == 0);
+}
