@@ -28,7 +28,7 @@ enum class EntryType : uint8_t {
   kTail = 1,         // Continues the tail of the entry before it.
   kSubmit = 2,       // An operation.
   kWaitDirect = 3,   // "I sleep in direct operation `directIndex`", with its description.
-  kWaitRequest = 4,  // "I sleep until request `requestId` has an outcome."
+  kWaitRequest = 4,  // "I sleep until request `requestId`, of that name, has an outcome."
   kWaitEnd = 5,      // The sleep of the last wait note of this thread is over.
   kRelease = 6,      // "I have copied the rows of gather `requestId`."
   kFetch = 7,        // "Copy the rows of gather `fetchId` to outSegment, outOffset."

@@ -118,8 +118,16 @@ Status Client::wait(uint64_t handle, milliseconds timeout) {
   }
   const auto note = [this, handle] {
     Submission entry;
+    std::string name;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      const auto it = flights_.find(handle);
+      if (it == flights_.end()) return;
+      name = it->second.name;
+    }
     entry.type = shm::EntryType::kWaitRequest;
     entry.requestId = handle;
+    entry.op.name = name;
     (void)submitter_.write({entry});
   };
   const Waited waited = patience_.until([&] { return isDone(handle); },

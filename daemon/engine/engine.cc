@@ -29,6 +29,12 @@ constexpr size_t kMailboxCapacity = 1 << 20;  // More than all clients' operatio
 constexpr int kMaxItemsPerTurn = 64;  // Of one client, so that a flood cannot starve others.
 constexpr milliseconds kTick{100};
 
+template <typename Matches>
+void removeDirectWaits(Job* job, const Matches& matches) {
+  auto& waits = job->directWaits;
+  waits.erase(std::remove_if(waits.begin(), waits.end(), matches), waits.end());
+}
+
 }  // namespace
 
 Engine::Engine(const EngineOptions& options, shm::Fd listener, execute::WorkerPool& pool)
@@ -197,25 +203,25 @@ void Engine::acceptNote(Session* session, Job* job, const submit::WaitNote& note
   constexpr size_t kMaxSleepers = 4096;  // Threads of one client that sleep at once.
   switch (note.kind) {
     case submit::WaitNote::Kind::kDirect:
-      if (job->directWaits.size() < kMaxSleepers && job->state == Job::State::kRunning)
+      // A rank is in one direct operation at a time: what it said before is over.
+      removeDirectWaits(job, [&](const DirectWait& wait) { return wait.rank == rank; });
+      if (job->state == Job::State::kRunning)
         job->directWaits.push_back(
             {rank, note.requestId, note.directIndex, note.name, note.spec, now_});
       break;
-    case submit::WaitNote::Kind::kRequest:
-      for (const auto& [name, entry] : job->table.entries()) {
-        const auto& mine = entry.byRank[static_cast<size_t>(rank)];
-        if (mine && mine->requestId == note.requestId && requests.size() < kMaxSleepers)
-          requests[note.requestId] = describeOperation(mine->spec.kind, name);
-      }
+    case submit::WaitNote::Kind::kRequest: {
+      const auto entry = job->table.entries().find(note.name);
+      if (entry == job->table.entries().end()) break;  // Has an outcome by now.
+      const auto& mine = entry->second.byRank[static_cast<size_t>(rank)];
+      if (mine && mine->requestId == note.requestId && requests.size() < kMaxSleepers)
+        requests[note.requestId] = describeOperation(mine->spec.kind, note.name);
       break;
+    }
     case submit::WaitNote::Kind::kEnd:
       requests.erase(note.requestId);
-      job->directWaits.erase(std::remove_if(job->directWaits.begin(), job->directWaits.end(),
-                                            [&](const DirectWait& wait) {
-                                              return wait.rank == rank &&
-                                                     wait.noteId == note.requestId;
-                                            }),
-                             job->directWaits.end());
+      removeDirectWaits(job, [&](const DirectWait& wait) {
+        return wait.rank == rank && wait.noteId == note.requestId;
+      });
       break;
   }
 }

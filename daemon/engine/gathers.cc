@@ -14,6 +14,13 @@ using flow::Outcome;
 using shm::Code;
 using shm::Status;
 
+namespace {
+
+// Of one client: each waits in a thread of its own, and takes kilobytes here until it has run.
+constexpr uint32_t kMaxFetches = 64;
+
+}  // namespace
+
 void Engine::finishGather(Job* job, Decision decision) {
   if (job->gathers.size() >= uint64_t{shm::kMaxInFlight} * static_cast<uint64_t>(job->size))
     return endDecision(
@@ -70,10 +77,17 @@ void Engine::acceptFetch(submit::Session* session, Job* job, submit::Fetch fetch
             : job->failure;
     return deliver(std::move(outcome));
   }
+  if (session->fetches >= kMaxFetches) {
+    outcome.status = Status(Code::kResourceExhausted,
+                            std::to_string(kMaxFetches) + " copies of gathered rows at once");
+    return deliver(std::move(outcome));
+  }
+  ++session->fetches;
   auto op = std::make_shared<FusedOp>();
   op->job = job->serial;
   op->kind = shm::OpKind::kBroadcast;  // Each slice is a copy from one place to another.
   op->reduce.dtype = shm::DType::kUint8;
+  op->unwanted = session->gone;
   char* to = fetch.output.data();
   for (const flow::Request& request : it->second->requests) {
     const uint64_t bytes = request.spec.bytes();
@@ -88,6 +102,7 @@ void Engine::acceptFetch(submit::Session* session, Job* job, submit::Fetch fetch
                      output = fetch.output] {
     --jobs_.find(serial)->running;
     touched_.push_back(serial);
+    if (submit::Session* asker = lobby_.find(outcome.session)) --asker->fetches;
     deliver(outcome);
   };
   plane_.run(op, [this, done, op] { post(done); });

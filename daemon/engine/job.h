@@ -75,11 +75,11 @@ struct Job {
   std::map<uint32_t, std::shared_ptr<flow::Segment>> segments;
   uint32_t nextSegment = 1;
   negotiate::TensorTable table;
-  std::vector<DirectWait> directWaits;
+  std::vector<DirectWait> directWaits;                        // At most one of each rank.
   std::vector<std::map<uint64_t, std::string>> requestWaits;  // By rank: request → operation.
   std::map<uint64_t, std::shared_ptr<Gather>> gathers;        // By gatherKey: one for each rank.
   flow::TimePoint formingNoticeAt;
-  std::string reportedDeadlock;  // That it is in now; empty: none.
+  std::string reportedDeadlock;                     // That it is in now; empty: none.
   std::pair<std::string, uint64_t> loggedDeadlock;  // The last log line, and opsCompleted by then.
   std::map<std::string, flow::TimePoint> nextStallLine;  // By operation.
   uint64_t opsCompleted = 0;

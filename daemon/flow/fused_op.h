@@ -4,6 +4,7 @@
 // One collective over one or many tensors of equal dtype, operation and scale. On one host fusion
 // moves no bytes: a slice names where every rank's tensor lies, and neighbours become one slice.
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -26,6 +27,8 @@ struct FusedOp {
   std::vector<Slice> slices;
   uint64_t bytes = 0;               // Of one rank.
   std::vector<Decision> decisions;  // What it carries out; keeps the memory alive.
+  // If set: once it holds true nobody waits any more, and what is left need not be done.
+  std::shared_ptr<const std::atomic<bool>> unwanted;
 };
 
 }  // namespace rueda::flow

@@ -121,9 +121,9 @@ Result<Item> toNote(const SubmissionEntry& entry, const std::string& tail) {
   WaitNote note;
   note.requestId = entry.requestId;
   note.directIndex = entry.directIndex;
+  note.name = tail.substr(size_t{entry.ndim} * sizeof(int64_t));
   if (entry.type == static_cast<uint8_t>(EntryType::kWaitDirect)) {
     note.kind = WaitNote::Kind::kDirect;
-    note.name = tail.substr(size_t{entry.ndim} * sizeof(int64_t));
     RUEDA_RETURN_IF_ERROR(parseSpec(entry, tail, &note.spec));
   } else if (entry.type == static_cast<uint8_t>(EntryType::kWaitRequest)) {
     note.kind = WaitNote::Kind::kRequest;

@@ -21,7 +21,7 @@ struct WaitNote {
   Kind kind = Kind::kEnd;
   uint64_t requestId = 0;
   uint32_t directIndex = 0;
-  std::string name;       // kDirect
+  std::string name;       // kDirect, kRequest
   flow::TensorSpec spec;  // kDirect
 };
 

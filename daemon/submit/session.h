@@ -4,6 +4,7 @@
 // One connected client: its socket, credentials, control segment and doorbell. Engine thread only.
 // Knows nothing of jobs; what the client wrote is only read through intake and greeting.
 
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <string>
@@ -22,6 +23,7 @@ class Session {
 
   Session(flow::SessionId id, shm::Fd socket, const shm::PeerCredentials& peer,
           flow::TimePoint now);
+  ~Session() { gone->store(true, std::memory_order_relaxed); }
 
   // Makes the control segment and the doorbell, and welcomes the client with them and `boardFd`.
   shm::Status open(const Greeting& greeting, const shm::Welcome& welcome, int boardFd);
@@ -52,6 +54,9 @@ class Session {
   flow::JobSerial job = 0;
   uint64_t submitted = 0;
   uint64_t completed = 0;
+  uint32_t fetches = 0;  // Copies of gathered rows under way.
+  // Becomes true with the end of this session, for work that nobody else wants.
+  const std::shared_ptr<std::atomic<bool>> gone = std::make_shared<std::atomic<bool>>(false);
   uint32_t inFlight = 0;  // Accepted requests without an outcome.
 
  private:

@@ -76,6 +76,7 @@ void ShmPlane::run(std::shared_ptr<const FusedOp> op, std::function<void()> done
   work.pieces = runs.size();
   work.done = std::move(done);
   work.runPiece = [op = std::move(op), runs = std::move(runs)](size_t index) {
+    if (op->unwanted && op->unwanted->load(std::memory_order_relaxed)) return;
     for (const Piece& piece : runs[index]) runPiece(*op, piece);
   };
   pool_.submit(std::move(work));
