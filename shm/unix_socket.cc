@@ -49,8 +49,15 @@ const char* adviceFor(int error) {
   }
 }
 
+// True if the kernel says that nobody listens there. Any other failure may come from a living
+// socket: of another type, with a full backlog, of another user.
+bool isDead(const Address& address) {
+  const Fd probe(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  return ::connect(probe.get(), generic(address), address.bytes) != 0 && errno == ECONNREFUSED;
+}
+
 // Removes what a dead daemon left at a path; refuses to touch anything that is not a stale socket.
-Status clearStalePath(const std::string& path) {
+Status clearStalePath(const std::string& path, const Address& address) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0) return Status::ok();
   if (S_ISDIR(info.st_mode)) {
@@ -58,7 +65,7 @@ Status clearStalePath(const std::string& path) {
     return {Code::kInvalidArgument, path + " is a directory that is not empty"};
   }
   if (!S_ISSOCK(info.st_mode)) return {Code::kInvalidArgument, path + " exists and is no socket"};
-  if (connectUnix(path).isOk()) return {Code::kAlreadyExists, "another daemon listens on " + path};
+  if (!isDead(address)) return {Code::kAlreadyExists, "another daemon listens on " + path};
   if (::unlink(path.c_str()) != 0)
     return Status::fromErrno(Code::kPermissionDenied, "removing the stale socket " + path, errno);
   return Status::ok();
@@ -101,7 +108,7 @@ Result<Fd> connectUnix(const std::string& address) {
 Result<Fd> listenUnix(const std::string& address, mode_t mode) {
   RUEDA_ASSIGN_OR_RETURN(const Address parsed, parseAddress(address));
   const bool isPath = address[0] != '@';
-  if (isPath) RUEDA_RETURN_IF_ERROR(clearStalePath(address));
+  if (isPath) RUEDA_RETURN_IF_ERROR(clearStalePath(address, parsed));
   Fd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return Status::fromErrno(Code::kResourceExhausted, "socket", errno);
   if (::bind(fd.get(), generic(parsed), parsed.bytes) != 0) {

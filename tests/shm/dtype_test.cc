@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shm/dtype.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+
+namespace {
+
+using namespace rueda::shm;  // NOLINT: the whole header is under test.
+
+}  // namespace
+
+TEST_CASE("every data type has its wire value, size and name") {
+  struct Row {
+    int wire;
+    DType dtype;
+    size_t bytes;
+    const char* name;
+    bool isFloat;
+  };
+  const Row rows[] = {
+      {0, DType::kUint8, 1, "uint8", false},      {1, DType::kInt8, 1, "int8", false},
+      {2, DType::kUint16, 2, "uint16", false},    {3, DType::kInt16, 2, "int16", false},
+      {4, DType::kInt32, 4, "int32", false},      {5, DType::kInt64, 8, "int64", false},
+      {6, DType::kFloat16, 2, "float16", true},   {7, DType::kFloat32, 4, "float32", true},
+      {8, DType::kFloat64, 8, "float64", true},   {9, DType::kBool, 1, "bool", false},
+      {10, DType::kBfloat16, 2, "bfloat16", true}};
+  CHECK(std::size(rows) == kDTypeCount);
+  for (const Row& row : rows) {
+    CHECK(dtypeFromWire(static_cast<uint8_t>(row.wire)) == row.dtype);
+    CHECK(dtypeSize(row.dtype) == row.bytes);
+    CHECK(dtypeName(row.dtype) == std::string(row.name));
+    CHECK(isFloating(row.dtype) == row.isFloat);
+  }
+}
+
+TEST_CASE("bytes of a peer that name nothing are told from those that do") {
+  for (int value = 0; value < 256; ++value) {
+    const auto byte = static_cast<uint8_t>(value);
+    CHECK(dtypeFromWire(byte).has_value() == (value <= 10));
+    CHECK(reduceOpFromWire(byte).has_value() == (value <= 5 && value != 2));
+    CHECK(opKindFromWire(byte).has_value() == (value <= 3));
+  }
+}
+
+TEST_CASE("operations and kinds keep their numbers and names") {
+  CHECK(reduceOpFromWire(0) == ReduceOp::kAverage);
+  CHECK(reduceOpFromWire(1) == ReduceOp::kSum);
+  CHECK(reduceOpFromWire(3) == ReduceOp::kMin);
+  CHECK(reduceOpFromWire(4) == ReduceOp::kMax);
+  CHECK(reduceOpFromWire(5) == ReduceOp::kProduct);
+  CHECK(std::string(reduceOpName(ReduceOp::kAverage)) == "average");
+  CHECK(std::string(reduceOpName(ReduceOp::kSum)) == "sum");
+  CHECK(std::string(reduceOpName(ReduceOp::kMin)) == "min");
+  CHECK(std::string(reduceOpName(ReduceOp::kMax)) == "max");
+  CHECK(std::string(reduceOpName(ReduceOp::kProduct)) == "product");
+  CHECK(std::string(opKindName(*opKindFromWire(0))) == "allreduce");
+  CHECK(std::string(opKindName(*opKindFromWire(1))) == "allgather");
+  CHECK(std::string(opKindName(*opKindFromWire(2))) == "broadcast");
+  CHECK(std::string(opKindName(*opKindFromWire(3))) == "barrier");
+}
