@@ -184,6 +184,40 @@ def test_ctrl_c_ends_a_wait(python, wait):
     assert 'ignored' not in result.stderr
 
 
+INTERRUPT_INIT = '''
+import os, signal, threading
+import rueda.torch as hvd
+if os.environ['RUEDA_RANK'] == '0':
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        hvd.init()
+    except KeyboardInterrupt:
+        print('interrupted', flush=True)
+        os._exit(9)
+os.read(os.pipe()[0], 1)
+'''
+
+
+def test_ctrl_c_ends_init(python):
+    result = python(INTERRUPT_INIT, launch=['-np', '2'])
+    assert (result.returncode, result.stdout) == (9, 'interrupted\n'), result.stderr
+
+
+def body_interrupted_between_instructions():
+    import threading
+    from rueda import _session
+    _session.current()._calls.append(threading.get_ident())  # As if Ctrl-C had come there.
+    begin = time.monotonic()
+    hvd.barrier()
+    hvd.shutdown()
+    assert time.monotonic() - begin < 5
+
+
+def test_shutdown_after_an_interrupt_anywhere(ranks):
+    ranks(2).run(body_interrupted_between_instructions)
+    ranks(2).run(body_topology)
+
+
 HANDLER = '''
 import os, signal, sys, threading
 import torch

@@ -9,6 +9,7 @@ session: every call there raises ForkedError, and its exit does not touch the pa
 import atexit
 import itertools
 import os
+import sys
 import threading
 import time
 import weakref
@@ -25,6 +26,8 @@ _NOT_INITIALIZED = ('Horovod has not been initialized; use hvd.init(). '
                     '(rueda has no session in this process.)')
 # How long a private daemon may take from its start until it listens.
 _START_SECONDS = 5
+# How long shutdown() waits for calls of other threads to return.
+_LEAVE_SECONDS = 10
 _FORKED = ('this process was forked from one that had called init(); a rueda session does not '
            'cross a fork: call init() in processes started by spawn or by ruedarun')
 
@@ -160,23 +163,35 @@ class Session:
             tenant.release_memory()
         self._closing = True
         self._interrupts.stop()
-        thread = threading.get_ident()
-        if thread in self._calls:
-            self._closer = thread
+        if self._has_call_above(sys._getframe()):
+            self._closer = threading.get_ident()
         else:
             self._finish_close()
 
+    def _has_call_above(self, frame):
+        # The stack and not `_calls`: an interrupt between two instructions of call() may have left
+        # an element there.
+        while frame is not None:
+            if frame.f_code is Session.call.__code__ and frame.f_locals.get('self') is self:
+                return True
+            frame = frame.f_back
+        return False
+
     def _after_call(self, thread):
         self._call_left.set()
-        if self._closer == thread and thread not in self._calls:
+        if self._closer == thread and not self._has_call_above(sys._getframe(2)):
             self._closer = None
             self._finish_close()
 
     def _finish_close(self):
-        while self._calls:  # They end soon: the library asks `interrupts` every 100 ms.
+        self.arena.close()
+        own, deadline = threading.get_ident(), time.monotonic() + _LEAVE_SECONDS
+        # Other threads leave their calls soon: the library asks `interrupts` every 100 ms.
+        while any(thread != own for thread in self._calls):
+            if time.monotonic() > deadline:
+                return  # Better a session that ends with the process than freed memory in use.
             self._call_left.wait(0.1)
             self._call_left.clear()
-        self.arena.close()
         self._library.rueda_close(self._native)
 
 
