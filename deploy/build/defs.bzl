@@ -84,13 +84,22 @@ def rueda_shared(name, srcs = [], deps = [], exports = None, visibility = None, 
         visibility = visibility,
     )
 
-def rueda_test(name, srcs = None, deps = [], size = "small", tags = [], copts = [], **kwargs):
+def rueda_test(
+        name,
+        srcs = None,
+        deps = [],
+        data = [],
+        size = "small",
+        tags = [],
+        copts = [],
+        **kwargs):
     """One Catch2 test program for one source file, `<name>.cc` unless srcs says otherwise."""
     native.cc_test(
         name = name,
         size = size,
         srcs = srcs or [name + ".cc"],
         copts = RUEDA_COPTS + copts,
+        data = data + ["//tests:tsan.supp"],
         linkstatic = True,
         tags = tags,
         deps = deps + [
