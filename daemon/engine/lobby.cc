@@ -64,9 +64,19 @@ void Lobby::onReady(const base::Ready& ready, flow::TimePoint now) {
   if (ready.readable || ready.hangup) onSocket(session);
 }
 
+// Out of descriptors: without a pause the listener would stay ready and keep the engine busy.
+void Lobby::pauseListening(const Status& reason) {
+  isListening_ = false;
+  loop_.forget(listener_.get());
+  uint64_t suppressed = 0;
+  if (rejectLog_.allow(std::chrono::steady_clock::now(), &suppressed))
+    base::logWarning("clients have to wait: " + reason.toString());
+}
+
 void Lobby::acceptAll(flow::TimePoint now) {
   for (int i = 0; i < kMaxAcceptsPerTurn; ++i) {
     auto socket = shm::acceptUnix(listener_.get());
+    if (socket.status().code() == Code::kResourceExhausted) return pauseListening(socket.status());
     if (!socket.isOk()) return;
     const auto peer = shm::peerCredentials(socket.value().get());
     if (!peer.isOk()) continue;
@@ -242,12 +252,13 @@ void Lobby::notify(flow::SessionId id, const shm::Notice& notice) {
 }
 
 bool Lobby::needsTick() const {
-  return std::any_of(sessions_.begin(), sessions_.end(), [](const auto& entry) {
+  return !isListening_ || std::any_of(sessions_.begin(), sessions_.end(), [](const auto& entry) {
     return entry.second->state == Session::State::kGreeting || entry.second->hasOutbox();
   });
 }
 
 void Lobby::tick(flow::TimePoint now) {
+  if (!isListening_) isListening_ = loop_.watch(listener_.get(), {kListener, 0}).isOk();
   std::vector<flow::SessionId> late;
   for (const auto& [id, session] : sessions_) {
     if (session->hasOutbox()) loop_.changeWatch(session->socket(), {kSocket, id}, true);

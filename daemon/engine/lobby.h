@@ -68,6 +68,7 @@ class Lobby {
 
  private:
   void acceptAll(flow::TimePoint now);
+  void pauseListening(const shm::Status& reason);
   void onSocket(submit::Session* session);
   bool hasDepartures() const;
   shm::Status onPacket(submit::Session* session, const shm::Packet& packet);
@@ -88,6 +89,7 @@ class Lobby {
   std::vector<Event> events_;
   flow::SessionId nextSession_ = 1;
   bool draining_ = false;
+  bool isListening_ = true;
   base::RateLimit rejectLog_{std::chrono::milliseconds(1000)};
 };
 

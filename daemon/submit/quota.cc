@@ -14,6 +14,9 @@ using shm::Status;
 
 namespace {
 
+// The kernel lets a process map 65 530 segments (vm.max_map_count); users share them.
+constexpr uint64_t kSegmentsPerUid = 8192;
+
 Status exhausted(const std::string& what, uid_t uid, uint64_t held, uint64_t asked,
                  uint64_t limit) {
   return {Code::kResourceExhausted, what + " of uid " + std::to_string(uid) + ": holds " +
@@ -47,6 +50,9 @@ Status Quota::takeBytes(uid_t uid, uint64_t bytes) {
   Held& held = held_[uid];
   if (bytes > limits_.bytesPerUid || held.bytes > limits_.bytesPerUid - bytes)
     return exhausted("bytes of shared memory", uid, held.bytes, bytes, limits_.bytesPerUid);
+  if (held.segments >= kSegmentsPerUid)
+    return exhausted("segments", uid, held.segments, 1, kSegmentsPerUid);
+  ++held.segments;
   held.bytes += bytes;
   totalBytes_ += bytes;
   return Status::ok();
@@ -65,6 +71,7 @@ void Quota::giveJob(uid_t uid) {
 
 void Quota::giveBytes(uid_t uid, uint64_t bytes) {
   held_[uid].bytes -= bytes;
+  --held_[uid].segments;
   totalBytes_ -= bytes;
   dropIfEmpty(uid);
 }

@@ -27,7 +27,7 @@ class Quota {
   // kResourceExhausted names the limit, what is held and what was asked.
   shm::Status takeSession(uid_t uid);
   shm::Status takeJob(uid_t uid);
-  shm::Status takeBytes(uid_t uid, uint64_t bytes);
+  shm::Status takeBytes(uid_t uid, uint64_t bytes);  // Of one segment; given back as it was taken.
   void giveSession(uid_t uid);
   void giveJob(uid_t uid);
   void giveBytes(uid_t uid, uint64_t bytes);
@@ -39,6 +39,7 @@ class Quota {
     uint32_t sessions = 0;
     uint32_t jobs = 0;
     uint64_t bytes = 0;
+    uint64_t segments = 0;
   };
   void dropIfEmpty(uid_t uid);
 

@@ -8,7 +8,7 @@ import tempfile
 
 import pytest
 
-from kit import counters, hostile, native, programs, ranks
+from kit import counters, hostile, native, programs, ranks, waiting
 from kit.daemon import Daemon
 from kit.neighbour import Neighbour
 
@@ -199,3 +199,30 @@ def test_a_quota_of_one_user_is_not_taken_from_another(open_folder, take, named)
             again.close()
             assert neighbour.stop()[0] > 0
         counters.await_holdings(daemon.pid, before)
+
+
+def _many_segments(rank):
+    """One page a segment, in as many jobs as it may have, until it is refused."""
+    held = []
+    while True:
+        client = hostile.Client(rank.socket).join(job=b'pages %d' % len(held)).await_ready()
+        held.append(client)
+        try:
+            while True:
+                client.segment(4096)
+        except hostile.Refused as refused:
+            if 'limit of 1024 segments' not in refused.args[1]:
+                rank.tell(refused.args)
+                rank.hear()
+                return
+
+
+def test_segments_of_one_user_leave_room_for_those_of_another(system_daemon):
+    """The kernel limits the mappings of a process, so their number is limited, not only bytes."""
+    greedy = ranks.start(_many_segments, uid=_B, socket=system_daemon.socket)
+    code, text = greedy.hear(40)
+    assert code == native.RESOURCE_EXHAUSTED and 'segments of uid 1002: holds 8192' in text, text
+    with Neighbour(system_daemon.socket, uid=_A) as neighbour:
+        assert neighbour.stop()[0] > 0
+    greedy.close()
+    waiting.until(lambda: counters.holdings(system_daemon.pid).mappings == 0, 10, 'all is unmapped')
