@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/submit/greeting.h"
+
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <functional>
+#include <limits>
+
+namespace {
+
+using rueda::shm::Code;
+using rueda::shm::Hello;
+using rueda::shm::MessageType;
+using rueda::shm::Packet;
+using rueda::shm::Result;
+using rueda::submit::Greeting;
+using rueda::submit::parseGreeting;
+
+Hello valid() {
+  Hello hello = rueda::shm::makeMessage<Hello>(MessageType::kHello);
+  hello.protocolMin = rueda::shm::kProtocolMin;
+  hello.protocolMax = rueda::shm::kProtocolMax;
+  hello.rank = hello.localRank = 1;
+  hello.size = hello.localSize = 4;
+  hello.startTimeoutMs = 5000;
+  std::strcpy(hello.job, "train");
+  std::strcpy(hello.hostname, "node7");
+  return hello;
+}
+
+template <typename T>
+Packet packetOf(const T& message) {
+  Packet packet;
+  std::memcpy(packet.data.data(), &message, sizeof message);
+  packet.bytes = sizeof message;
+  return packet;
+}
+
+Result<Greeting> parseWith(const std::function<void(Hello*)>& change) {
+  Hello hello = valid();
+  change(&hello);
+  return parseGreeting(packetOf(hello));
+}
+
+}  // namespace
+
+TEST_CASE("a hello becomes a greeting with all of its fields") {
+  const auto got = parseWith([](Hello* hello) { hello->isolated = 1; });
+  REQUIRE(got.isOk());
+  const Greeting& greeting = got.value();
+  CHECK(greeting.protocol == rueda::shm::kProtocolMax);
+  CHECK(greeting.job == "train");
+  CHECK(greeting.hostname == "node7");
+  CHECK(greeting.rank == 1);
+  CHECK(greeting.size == 4);
+  CHECK(greeting.localRank == 1);
+  CHECK(greeting.localSize == 4);
+  CHECK(greeting.startTimeoutMs == 5000);
+  CHECK(greeting.isolated);
+  CHECK_FALSE(parseGreeting(packetOf(valid())).value().isolated);
+}
+
+TEST_CASE("anything else first is no hello") {
+  CHECK(parseGreeting(packetOf(rueda::shm::makeMessage<rueda::shm::PlainMessage>(
+                          MessageType::kHello)))  // Its type, not its size.
+            .status()
+            .message() == "the first message is no hello");
+  CHECK(parseGreeting(packetOf(rueda::shm::makeMessage<Hello>(MessageType::kWelcome)))
+            .status()
+            .code() == Code::kProtocolError);
+  CHECK(parseGreeting(Packet{}).status().code() == Code::kProtocolError);
+}
+
+TEST_CASE("a hello brings no descriptors") {
+  Packet packet = packetOf(valid());
+  packet.fds.emplace_back();
+  CHECK(parseGreeting(packet).status().message() == "a hello carries no descriptors");
+}
+
+TEST_CASE("the highest protocol that both know is spoken, none is a refusal naming both") {
+  const auto speaks = [](uint16_t low, uint16_t high) {
+    return parseWith([=](Hello* hello) {
+      hello->protocolMin = low;
+      hello->protocolMax = high;
+    });
+  };
+  CHECK(speaks(0, 0xffff).value().protocol == 1);
+  CHECK(speaks(1, 1).value().protocol == 1);
+  CHECK(speaks(2, 3).status().message() == "client speaks protocol 2 to 3, this daemon 1 to 1");
+  CHECK(speaks(0, 0).status().code() == Code::kProtocolError);
+}
+
+TEST_CASE("impossible places in a job are refused with the numbers") {
+  struct Variant {
+    int32_t rank, size, localRank, localSize;
+    Code code;
+  };
+  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+  constexpr int32_t kLeast = std::numeric_limits<int32_t>::min();
+  const Variant variants[] = {
+      {-1, 4, 0, 4, Code::kInvalidArgument},
+      {4, 4, 0, 4, Code::kInvalidArgument},
+      {0, 0, 0, 0, Code::kInvalidArgument},
+      {0, -4, 0, -4, Code::kInvalidArgument},
+      {0, 4, 4, 4, Code::kInvalidArgument},
+      {0, 4, -1, 4, Code::kInvalidArgument},
+      {0, 65, 0, 65, Code::kInvalidArgument},
+      {kMost - 1, kMost, 0, kMost, Code::kInvalidArgument},
+      {kLeast, kLeast, kLeast, kLeast, Code::kInvalidArgument},
+      {0, 4, 0, 2, Code::kUnimplemented},
+      {63, 64, 63, 64, Code::kOk},
+      {0, 1, 0, 1, Code::kOk},
+  };
+  for (const Variant& v : variants) {
+    CAPTURE(v.rank, v.size, v.localRank, v.localSize);
+    const auto got = parseWith([&v](Hello* hello) {
+      hello->rank = v.rank;
+      hello->size = v.size;
+      hello->localRank = v.localRank;
+      hello->localSize = v.localSize;
+    });
+    CHECK(got.status().code() == v.code);
+  }
+  CHECK(parseWith([](Hello* hello) { hello->rank = 4; }).status().message() ==
+        "impossible place in the job: rank 4 of 4, local rank 1 of 4");
+}
+
+TEST_CASE("a job id has 1 to 127 bytes, a host name up to 255, with their ends in the field") {
+  CHECK_FALSE(parseWith([](Hello* hello) { hello->job[0] = '\0'; }).isOk());
+  CHECK(parseWith([](Hello* hello) { hello->hostname[0] = '\0'; }).isOk());
+  CHECK_FALSE(
+      parseWith([](Hello* hello) { std::memset(hello->job, 'j', sizeof hello->job); }).isOk());
+  CHECK_FALSE(parseWith([](Hello* hello) {
+                std::memset(hello->hostname, 'h', sizeof hello->hostname);
+              }).isOk());
+  const auto longest = parseWith([](Hello* hello) {
+    std::memset(hello->job, 'j', sizeof hello->job - 1);
+    std::memset(hello->hostname, 'h', sizeof hello->hostname - 1);
+  });
+  REQUIRE(longest.isOk());
+  CHECK(longest.value().job.size() == 127);
+  CHECK(longest.value().hostname.size() == 255);
+}
+
+TEST_CASE("patience for the start is kept between 100 ms and a day") {
+  const auto patience = [](uint32_t ms) {
+    return parseWith([ms](Hello* hello) { hello->startTimeoutMs = ms; }).value().startTimeoutMs;
+  };
+  CHECK(patience(0) == 100);
+  CHECK(patience(100) == 100);
+  CHECK(patience(1234) == 1234);
+  CHECK(patience(0xffffffff) == 24u * 3600 * 1000);
+}
