@@ -235,13 +235,22 @@ def test_ranks_with_other_models_are_told_which_parameter_differs(ranks):
 def body_across_sessions():
     model = network()
     optimizer = wrap(model)
+    aliases = []
     for session in range(3):
         loss_of(model, data(session, hvd.rank())).backward()
         optimizer.step()
         hvd.barrier()
+        small = wrap(torch.nn.Linear(1, 1).double())
+        small.param_groups[0]['params'][0].sum().backward()
+        small.synchronize()
+        for gradient in (model[0].weight.grad, small.param_groups[0]['params'][0].grad):
+            aliases.append((gradient, gradient.clone()))
         kept = [parameter.grad.clone() for parameter in model.parameters()]
         hvd.shutdown()
         assert all(map(torch.equal, kept, (parameter.grad for parameter in model.parameters())))
+        for alias, value in aliases:  # Of memory of sessions that have ended.
+            assert torch.equal(alias, value)
+            alias.add_(0.0)
         hvd.init()
         optimizer.zero_grad()
     assert_same(model, train_alone(sgd, 3))

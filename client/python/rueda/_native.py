@@ -6,12 +6,15 @@ ranks never keeps another Python thread from submitting.
 """
 
 import ctypes
+import mmap
 import os
 import weakref
 
 from rueda import exceptions
 
 ABI_VERSION = 1
+
+_MAP_FIXED_NOREPLACE = 0x100000  # Of <sys/mman.h>; the module mmap has no name for it.
 
 OK = 0
 INVALID_ARGUMENT = 1
@@ -201,6 +204,34 @@ def copy_memory(destination, source, count):
 def zero_memory(address, count):
     """Sets `count` bytes to zero."""
     ctypes.memset(address, 0, count)
+
+
+def restore_memory(pieces):
+    """Puts ordinary memory where a closed session had some. It is never unmapped again.
+
+    `pieces` lists (address, bytes to put there). Places that are mapped, be it still or again, are
+    left alone.
+    """
+    spans = []  # [first page, end] of pages to map, merged: small pieces may share a page.
+    for address, data in sorted(pieces):
+        start = address - address % mmap.PAGESIZE
+        if spans and start <= spans[-1][1]:
+            spans[-1][1] = max(spans[-1][1], address + len(data))
+        else:
+            spans.append([start, address + len(data)])
+    mapped = [span for span in spans if _map_at(span[0], span[1] - span[0])]
+    for address, data in pieces:
+        if any(start <= address < end for start, end in mapped):
+            ctypes.memmove(address, data, len(data))
+
+
+def _map_at(address, count):
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int,
+                          ctypes.c_int, ctypes.c_long]
+    return libc.mmap(address, count, mmap.PROT_READ | mmap.PROT_WRITE,
+                     mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED_NOREPLACE, -1, 0) == address
 
 
 def block_buffer(address, count, release):

@@ -184,7 +184,6 @@ class Session:
             self._finish_close()
 
     def _finish_close(self):
-        self.arena.close()
         own, deadline = threading.get_ident(), time.monotonic() + _LEAVE_SECONDS
         # Other threads leave their calls soon: the library asks `interrupts` every 100 ms.
         while any(thread != own for thread in self._calls):
@@ -192,7 +191,10 @@ class Session:
                 return  # Better a session that ends with the process than freed memory in use.
             self._call_left.wait(0.1)
             self._call_left.clear()
+        in_use = self.arena.close()
         self._library.rueda_close(self._native)
+        # A script may hold on to a gradient; reading it must not crash.
+        _native.restore_memory(in_use)
 
 
 class _Process:
