@@ -144,6 +144,7 @@ void Engine::handleTick() {
   lobby_.tick(now_);
   for (auto& [serial, job] : jobs_.all()) {
     if (job->state != Job::State::kRunning) continue;
+    if (job->table.releaseGroups(now_ - kTick)) touched_.push_back(serial);
     untangle(job.get());
     reportStalls(job.get(), now_, options_.stallWarn);
     if (options_.stallShutdown.count() == 0 || !hasOlderThan(*job, now_, options_.stallShutdown))

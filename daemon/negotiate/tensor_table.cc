@@ -29,7 +29,8 @@ Status TensorTable::add(Request* request) {
   }
   std::optional<Request>& place = entry.byRank[static_cast<size_t>(request->rank)];
   if (place) {
-    if (request->rank == 0 && request->group != 0) countMember(request->group, request->groupSize);
+    if (request->rank == 0 && request->group != 0)
+      countMember(request->group, request->groupSize, request->arrived);
     return {Code::kAlreadyExists,
             std::string(shm::opKindName(place->spec.kind)) + " '" + base::printable(request->name) +
                 "' of this rank is still pending; a name may be used again when "
@@ -49,18 +50,35 @@ void TensorTable::complete(const std::string& name) {
   for (auto& request : entry.byRank) decision.requests.push_back(std::move(*request));
   decision.error = checkCompatible(decision.requests);
   decision.group = decision.requests.front().group;
+  if (decision.group == 0) return ready_.push_back(std::move(decision));
+  const uint64_t group = decision.group;
   const uint32_t groupSize = decision.requests.front().groupSize;
-  auto& decided = decision.group == 0 ? ready_ : groups_[decision.group].decisions;
-  decided.push_back(std::move(decision));
-  if (decided.back().group != 0) countMember(decided.back().group, groupSize);
+  flow::TimePoint last = entry.since;
+  for (const Request& request : decision.requests) last = std::max(last, request.arrived);
+  groups_[group].decisions.push_back(std::move(decision));
+  countMember(group, groupSize, last);
 }
 
 // A name of rank 0's group is complete, or was refused. The last one lets all of them go.
-void TensorTable::countMember(uint64_t group, uint32_t groupSize) {
+void TensorTable::countMember(uint64_t group, uint32_t groupSize, flow::TimePoint at) {
   Group& members = groups_[group];
+  if (members.counted == 0) members.since = at;
   if (++members.counted < groupSize) return;
   std::move(members.decisions.begin(), members.decisions.end(), std::back_inserter(ready_));
   groups_.erase(group);
+}
+
+bool TensorTable::releaseGroups(flow::TimePoint before) {
+  const size_t readyBefore = ready_.size();
+  for (auto it = groups_.begin(); it != groups_.end();) {
+    if (it->second.since >= before) {
+      ++it;
+      continue;
+    }
+    std::move(it->second.decisions.begin(), it->second.decisions.end(), std::back_inserter(ready_));
+    it = groups_.erase(it);
+  }
+  return ready_.size() > readyBefore;
 }
 
 std::vector<Decision> TensorTable::takeReady() { return std::exchange(ready_, {}); }

@@ -25,6 +25,9 @@ class TensorTable {
   // as rank 0 has made them, come whole when their last name is complete: ranks may group
   // otherwise, so one of them must decide.
   std::vector<flow::Decision> takeReady();
+  // Lets go of what is complete of groups that began to be before `before` and are not whole: ranks
+  // that group otherwise may wait for one name before they submit the next. True if there was any.
+  bool releaseGroups(flow::TimePoint before);
 
   // Everything that waits, for failing it. The table is empty afterwards.
   std::vector<flow::Request> takeAll();
@@ -43,10 +46,11 @@ class TensorTable {
 
  private:
   void complete(const std::string& name);
-  void countMember(uint64_t group, uint32_t groupSize);
+  void countMember(uint64_t group, uint32_t groupSize, flow::TimePoint at);
 
   struct Group {
-    uint32_t counted = 0;  // Members that are complete, or refused.
+    uint32_t counted = 0;   // Members that are complete, or refused.
+    flow::TimePoint since;  // When the first of them was.
     std::vector<flow::Decision> decisions;
   };
 

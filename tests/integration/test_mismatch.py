@@ -168,6 +168,30 @@ def test_groups_that_differ_end(daemon, parts):
         assert codes <= {native.OK, native.MISMATCH}, outcomes
 
 
+def _one_by_one(rank):
+    """Rank 0 has one group, rank 1 waits for each before it submits the next."""
+    with rank.open() as session:
+        buffers = {name: session.alloc(100).fill(rank.number) for name in 'abc'}
+        ops = [native.make_op(native.ALLREDUCE, name, buffers[name]) for name in 'abc']
+        began = time.monotonic()
+        if rank.number == 0:
+            outcomes = [native.failure_of(session.wait, handle, timeout_ms=8000)
+                        for handle in session.submit(*ops)]
+        else:
+            outcomes = [native.failure_of(session.wait, session.submit(op), timeout_ms=8000)
+                        for op in ops]
+        took = time.monotonic() - began
+        session.barrier()
+        return outcomes, took, all(buffer.holds(1) for buffer in buffers.values())
+
+
+def test_a_group_that_another_rank_takes_one_by_one_ends(daemon):
+    """Once, rank 0's group waited for its last name, and rank 1 for its first, unseen by anybody."""
+    for outcomes, took, right in ranks.run(daemon.socket, 2, _one_by_one):
+        assert [code for code, _ in outcomes] == [native.OK] * 3, outcomes
+        assert right and took < 2.0, took
+
+
 def _wrong_arguments(rank):
     with rank.open() as session:
         session.barrier()
