@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench_gang.h"
+#include "tests/bench/bench_gang.h"
 
 #include <fcntl.h>
 #include <immintrin.h>

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "bench_common.h"
+#include "tests/bench/bench_common.h"
 
 namespace rueda::bench {
 

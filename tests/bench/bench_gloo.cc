@@ -12,7 +12,7 @@
 #include <exception>
 #include <memory>
 
-#include "bench_gang.h"
+#include "tests/bench/bench_gang.h"
 
 namespace rueda::bench {
 namespace {

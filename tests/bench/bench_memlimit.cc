@@ -13,8 +13,8 @@
 #include <memory>
 #include <thread>
 
-#include "bench_gang.h"
-#include "sum_kernel.h"
+#include "tests/bench/bench_gang.h"
+#include "tests/bench/sum_kernel.h"
 
 namespace rueda::bench {
 namespace {

@@ -3,7 +3,7 @@
 // usage: mpirun … bench_mpi FOLDER      kinds: sync, resnet-sync, resnet-async, resnet-flat
 #include <mpi.h>
 
-#include "bench_gang.h"
+#include "tests/bench/bench_gang.h"
 
 namespace rueda::bench {
 namespace {

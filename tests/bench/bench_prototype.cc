@@ -7,9 +7,9 @@
 
 #include <cstdlib>
 
-#include "bench_gang.h"
-#include "prototype_words.h"
-#include "sum_kernel.h"
+#include "tests/bench/bench_gang.h"
+#include "tests/bench/prototype_words.h"
+#include "tests/bench/sum_kernel.h"
 
 namespace rueda::bench {
 namespace {

@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "bench_gang.h"
 #include "client/c/rueda.h"
+#include "tests/bench/bench_gang.h"
 
 namespace rueda::bench {
 namespace {

@@ -11,7 +11,7 @@
 #include <atomic>
 #include <climits>
 
-#include "bench_common.h"
+#include "tests/bench/bench_common.h"
 
 namespace rueda::bench {
 

@@ -135,7 +135,7 @@ class Peers:
 
     def _compile(self, name, compiler, sources, extra):
         """Compiles with the gang's code, unless sources, headers and flags are as last time."""
-        command = [compiler] + FLAGS + ["-I" + HERE, "-I" + REPOSITORY, "-o", self.program(name)]
+        command = [compiler] + FLAGS + ["-I" + REPOSITORY, "-o", self.program(name)]
         command += [os.path.join(HERE, s) for s in sources + ["bench_gang.cc"]] + extra
         headers = [os.path.join(HERE, f) for f in sorted(os.listdir(HERE)) if f.endswith(".h")]
         headers.append(os.path.join(REPOSITORY, "client", "c", "rueda.h"))
