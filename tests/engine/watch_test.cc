@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/engine/watch.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "daemon/base/log.h"
+#include "tests/kit/capture_stderr.h"
+#include "tests/kit/child.h"
+#include "tests/kit/flow_maker.h"
+
+namespace {
+
+using namespace std::chrono_literals;
+using rueda::engine::DirectWait;
+using rueda::engine::Job;
+using rueda::engine::Member;
+using rueda::engine::pendingOf;
+using rueda::flow::PendingView;
+using rueda::flow::Request;
+using rueda::flow::TimePoint;
+using rueda::shm::tagged;
+
+const TimePoint kStart = TimePoint{} + 1h;
+
+// A running job whose board the test can write, as ranks do.
+class Made {
+ public:
+  explicit Made(int size)
+      : job(1, 1000, "train", size, false,
+            std::move(rueda::membership::BoardKeeper::create()).value()),
+        mapping_(
+            std::move(rueda::shm::Mapping::map(job.board.fd(), rueda::shm::kBoardBytes)).value()) {
+    job.state = Job::State::kRunning;
+    for (Member& member : job.members) {
+      member.state = Member::State::kRunning;
+      member.pid = ::getpid();
+      member.host = "a";
+    }
+  }
+  void submit(int rank, const std::string& name, TimePoint when = kStart, bool blocking = true) {
+    Request request = rueda::kit::makeRequest(rank, name, 4);
+    request.requestId = ++nextId_;
+    request.arrived = when;
+    REQUIRE(job.table.add(&request).isOk());
+    if (blocking) job.requestWaits[static_cast<size_t>(rank)][nextId_] = "allreduce '" + name + "'";
+  }
+  void post(int rank, uint32_t index) {
+    board()->posts[index & 1][rank].word.store(tagged(index, 99));
+  }
+  // Rank has posted and sleeps.
+  void sleep(int rank, uint32_t index, const std::string& name, TimePoint when = kStart) {
+    post(rank, index);
+    DirectWait wait;
+    wait.rank = rank;
+    wait.noteId = ++nextId_;
+    wait.index = index;
+    wait.name = name;
+    wait.since = when;
+    job.directWaits.push_back(wait);
+  }
+  bool isWithdrawn(uint32_t index) {
+    return board()->withdrawals[index & 1].verdict.load() ==
+           tagged(index, rueda::shm::kVerdictWithdrawn);
+  }
+
+  Job job;
+
+ private:
+  rueda::shm::Board* board() { return reinterpret_cast<rueda::shm::Board*>(mapping_.data()); }
+  rueda::shm::Mapping mapping_;
+  uint64_t nextId_ = 0;
+};
+
+std::string stallLines(Made* made, TimePoint now, std::chrono::milliseconds after = 1s) {
+  rueda::base::initLog(rueda::base::LogLevel::kWarning, true);
+  rueda::kit::CaptureStderr capture;
+  reportStalls(&made->job, now, after);
+  return capture.text();
+}
+
+std::string deadlockLines(Made* made) {
+  rueda::base::initLog(rueda::base::LogLevel::kWarning, true);
+  rueda::kit::CaptureStderr capture;
+  reportDeadlock(&made->job);
+  return capture.text();
+}
+
+std::string pid() { return std::to_string(::getpid()); }
+
+}  // namespace
+
+TEST_CASE("a lone sleeper on the board is left to wait for its peers") {
+  Made made(2);
+  untangle(&made.job);
+  made.sleep(0, 1, "x");
+  untangle(&made.job);
+  CHECK_FALSE(made.isWithdrawn(1));
+}
+
+TEST_CASE("a sleeper whose peer is in the ring is sent there") {
+  Made made(2);
+  made.sleep(0, 1, "x");
+  made.submit(1, "x");
+  untangle(&made.job);
+  CHECK(made.isWithdrawn(1));
+}
+
+TEST_CASE("sleepers at different indices can only meet in the ring") {
+  Made made(3);
+  made.sleep(0, 3, "x");
+  made.sleep(1, 4, "x");
+  untangle(&made.job);
+  CHECK(made.isWithdrawn(3));
+  CHECK(made.isWithdrawn(4));
+}
+
+TEST_CASE("an operation in the ring that lacks none of the sleepers disturbs nobody") {
+  Made made(3);
+  made.sleep(0, 1, "x");
+  made.submit(0, "async", kStart, false);
+  made.submit(1, "async", kStart, false);  // Waits for rank 2, which does not sleep.
+  untangle(&made.job);
+  CHECK_FALSE(made.isWithdrawn(1));
+}
+
+TEST_CASE("an operation that all have posted is not withdrawn, though its sleepers are noted") {
+  // Once a sleeper that had not been scheduled yet counted as waiting.
+  Made made(2);
+  made.sleep(0, 1, "x");
+  made.post(1, 1);
+  made.submit(1, "y");
+  untangle(&made.job);
+  CHECK_FALSE(made.isWithdrawn(1));
+}
+
+TEST_CASE("nothing pends in a job at rest") {
+  Made made(2);
+  CHECK(pendingOf(made.job, kStart).empty());
+  CHECK_FALSE(hasOlderThan(made.job, kStart + 1h, 1ms));
+}
+
+TEST_CASE("what pends is told with who is there and who is not, oldest first") {
+  Made made(3);
+  made.submit(1, "young", kStart + 2s);
+  made.submit(0, "old", kStart);
+  made.submit(2, "old", kStart + 1s);
+  const auto pending = pendingOf(made.job, kStart + 5s);
+  REQUIRE(pending.size() == 2);
+  CHECK(pending[0].name == "old");
+  CHECK(pending[0].kind == "allreduce");
+  CHECK(pending[0].dtype == "float32");
+  CHECK(pending[0].shape == "[4]");
+  CHECK(pending[0].ageMs == 5000);
+  CHECK(pending[0].present == std::vector<int>{0, 2});
+  CHECK(pending[0].missing == std::vector<int>{1});
+  CHECK(pending[1].name == "young");
+  CHECK(pending[1].ageMs == 3000);
+  CHECK(hasOlderThan(made.job, kStart + 5s, 5s));
+  CHECK_FALSE(hasOlderThan(made.job, kStart + 5s, 5001ms));
+}
+
+TEST_CASE("an operation on the board pends once, with those who have posted") {
+  Made made(3);
+  made.sleep(0, 7, "x", kStart + 1s);
+  made.sleep(1, 7, "x", kStart);
+  const auto pending = pendingOf(made.job, kStart + 2s);
+  REQUIRE(pending.size() == 1);
+  CHECK(pending[0].present == std::vector<int>{0, 1});
+  CHECK(pending[0].missing == std::vector<int>{2});
+}
+
+TEST_CASE("a clock that seems to go backwards gives an age of zero") {
+  Made made(2);
+  made.submit(0, "x", kStart);
+  CHECK(pendingOf(made.job, kStart - 1s).at(0).ageMs == 0);
+}
+
+TEST_CASE("a stopped rank is waited for, even when it has come") {
+  rueda::kit::Child child([] {
+    for (;;) ::pause();
+    return 0;
+  });
+  child.kill(SIGSTOP);
+  child.awaitStop();
+  Made made(2);
+  made.job.members[1].pid = child.pid();
+  made.sleep(0, 1, "x");
+  made.post(1, 1);
+  auto pending = pendingOf(made.job, kStart);
+  REQUIRE(pending.size() == 1);
+  CHECK(pending[0].stopped == std::vector<int>{1});
+  CHECK(pending[0].missing == std::vector<int>{1});
+  CHECK(pending[0].present == std::vector<int>{0});
+  CHECK(describePending(made.job, pending[0]) ==
+        "allreduce 'x' waits since 0 ms for ranks [1]: rank 1 (pid " + std::to_string(child.pid()) +
+            " on host a) is stopped; present are ranks [0]");
+}
+
+TEST_CASE("a description names at most four ranks") {
+  Made made(8);
+  made.submit(0, "x\n", kStart);
+  const std::string text = describePending(made.job, pendingOf(made.job, kStart + 1s).at(0));
+  CHECK(text.find(
+            "allreduce 'x\\x0a' waits since 1000 ms for ranks [1, 2, 3, 4, 5, 6, 7]: rank 1 ") ==
+        0);
+  CHECK(text.find("rank 4 (pid " + pid() + " on host a); present are ranks [0]") !=
+        std::string::npos);
+}
+
+TEST_CASE("a stall is told once it is old enough, then at doubling distances") {
+  Made made(2);
+  made.submit(0, "x", kStart);
+  CHECK(stallLines(&made, kStart + 999ms) == "");
+  CHECK_THAT(stallLines(&made, kStart + 1s), Catch::Contains("job 'train': allreduce 'x' waits"));
+  CHECK(stallLines(&made, kStart + 1900ms) == "");
+  CHECK(stallLines(&made, kStart + 2s) != "");
+  CHECK(stallLines(&made, kStart + 3900ms) == "");
+  CHECK(stallLines(&made, kStart + 4s) != "");
+}
+
+TEST_CASE("a stall that ends and comes again is told again") {
+  Made made(2);
+  made.submit(0, "x", kStart);
+  CHECK(stallLines(&made, kStart + 1s) != "");
+  made.submit(1, "x", kStart + 1100ms);
+  CHECK(stallLines(&made, kStart + 1200ms) == "");
+  made.submit(0, "x", kStart + 1300ms);
+  CHECK(stallLines(&made, kStart + 2300ms) != "");
+}
+
+TEST_CASE("of many stalls ten are told at a time, and how many more there are") {
+  Made made(2);
+  for (int i = 0; i < 25; ++i) made.submit(0, "t" + std::to_string(i), kStart);
+  const std::string text = stallLines(&made, kStart + 1s);
+  CHECK(std::count(text.begin(), text.end(), '\n') == 11);
+  CHECK_THAT(text, Catch::Contains("job 'train': and 15 more operations wait"));
+}
+
+TEST_CASE("a sum at work is no stall") {
+  Made made(2);
+  made.sleep(0, 1, "x");
+  made.post(1, 1);
+  CHECK(stallLines(&made, kStart + 10s) == "");
+}
+
+TEST_CASE("a deadlock is logged when the last rank goes to sleep, and once") {
+  Made made(2);
+  made.submit(0, "a");
+  CHECK(deadlockLines(&made) == "");
+  made.sleep(1, 1, "b");
+  CHECK_THAT(deadlockLines(&made),
+             Catch::Contains("job 'train' is deadlocked: rank 0 waits for allreduce 'a'; rank 1 "
+                             "waits for allreduce 'b'"));
+  CHECK_FALSE(made.job.reportedDeadlock.empty());
+  CHECK(deadlockLines(&made) == "");
+}
+
+TEST_CASE("no deadlock while an operation runs, or when all have posted") {
+  Made made(2);
+  made.submit(0, "a");
+  made.sleep(1, 1, "b");
+  made.job.running = 1;
+  CHECK(deadlockLines(&made) == "");
+  made.job.running = 0;
+  made.post(0, 1);  // Another thread of rank 0 is on the board.
+  CHECK(deadlockLines(&made) == "");
+  CHECK(made.job.reportedDeadlock.empty());
+}
