@@ -75,7 +75,7 @@ void Engine::turn() {
     if (job == nullptr) continue;
     negotiateAndDispatch(job);
     untangle(job);
-    reportDeadlock(job);
+    reportDeadlock(job, false);
     jobs_.removeIfEmpty(serial);
   }
   deliverAll();

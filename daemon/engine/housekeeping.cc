@@ -146,6 +146,7 @@ void Engine::handleTick() {
     if (job->state != Job::State::kRunning) continue;
     if (job->table.releaseGroups(now_ - kTick)) touched_.push_back(serial);
     untangle(job.get());
+    reportDeadlock(job.get(), true);
     reportStalls(job.get(), now_, options_.stallWarn);
     if (options_.stallShutdown.count() == 0 || !hasOlderThan(*job, now_, options_.stallShutdown))
       continue;

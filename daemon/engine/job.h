@@ -80,6 +80,8 @@ struct Job {
   std::map<uint64_t, std::shared_ptr<Gather>> gathers;        // By gatherKey: one for each rank.
   flow::TimePoint formingNoticeAt;
   std::string reportedDeadlock;                     // That it is in now; empty: none.
+  bool hasThreads = false;                          // Some rank slept in two operations at once.
+  std::pair<std::string, uint64_t> seenDeadlock;    // At the last tick; as loggedDeadlock.
   std::pair<std::string, uint64_t> loggedDeadlock;  // The last log line, and opsCompleted by then.
   std::map<std::string, flow::TimePoint> nextStallLine;  // By operation.
   uint64_t opsCompleted = 0;

@@ -93,7 +93,7 @@ void untangle(Job* job) {
   for (const uint32_t index : indices) job->board.withdraw(index, job->size);
 }
 
-void reportDeadlock(Job* job) {
+void reportDeadlock(Job* job, bool atTick) {
   if (job->running > 0) return;
   // The usual case, cheaply: some rank is awake.
   std::vector<bool> sleeps(job->members.size());
@@ -104,13 +104,19 @@ void reportDeadlock(Job* job) {
     job->reportedDeadlock.clear();
     return;
   }
-  const auto found = observe::findDeadlock(job->sleepers());
-  const std::string text = found.value_or("");
-  job->reportedDeadlock = text;
+  const auto sleepers = job->sleepers();
+  for (const auto& operations : sleepers) job->hasThreads |= operations.size() > 1;
+  std::pair<std::string, uint64_t> line(observe::findDeadlock(sleepers).value_or(""),
+                                        job->opsCompleted);
+  // A rank of several threads may have one that is awake, which nobody can see: believed only when
+  // nothing has moved from one tick to the next.
+  const bool isSettled = line == job->seenDeadlock;
+  if (atTick) job->seenDeadlock = line;
+  if (job->hasThreads && !(atTick && isSettled)) return;
+  job->reportedDeadlock = line.first;
   // Waiters on their way from the board to the ring look awake for a moment: not a new deadlock.
-  std::pair<std::string, uint64_t> line(text, job->opsCompleted);
-  if (text.empty() || line == job->loggedDeadlock) return;
-  base::logWarning("job '" + base::printable(job->id) + "' is deadlocked: " + text);
+  if (line.first.empty() || line == job->loggedDeadlock) return;
+  base::logWarning("job '" + base::printable(job->id) + "' is deadlocked: " + line.first);
   job->loggedDeadlock = std::move(line);
 }
 

@@ -16,8 +16,9 @@ namespace rueda::engine {
 // them in the ring: withdraws those direct operations. Call after every batch of submissions.
 void untangle(Job* job);
 
-// One log line when every rank of the job sleeps and no operation can complete.
-void reportDeadlock(Job* job);
+// One log line when every rank of the job sleeps and no operation can complete: at once where a
+// rank has one thread, after two ticks without any progress where one has several.
+void reportDeadlock(Job* job, bool atTick);
 
 // What waits in the job, as operators see it: oldest first. Costs a look into /proc for each rank
 // and a copy of each name: for those who ask, not for every turn.

@@ -81,10 +81,10 @@ std::string stallLines(Made* made, TimePoint now, std::chrono::milliseconds afte
   return capture.text();
 }
 
-std::string deadlockLines(Made* made) {
+std::string deadlockLines(Made* made, bool atTick = false) {
   rueda::base::initLog(rueda::base::LogLevel::kWarning, true);
   rueda::kit::CaptureStderr capture;
-  reportDeadlock(&made->job);
+  reportDeadlock(&made->job, atTick);
   return capture.text();
 }
 
@@ -268,4 +268,23 @@ TEST_CASE("no deadlock while an operation runs, or when all have posted") {
   made.post(0, 1);  // Another thread of rank 0 is on the board.
   CHECK(deadlockLines(&made) == "");
   CHECK(made.job.reportedDeadlock.empty());
+}
+
+// Ranks with several blocking threads were called deadlocked again and again while another of their
+// threads was awake: up to a hundred lines in a second.
+TEST_CASE("a rank with several threads is deadlocked only when nothing moves between two ticks") {
+  Made made(2);
+  made.submit(0, "a");
+  made.submit(0, "b");
+  made.submit(1, "c");
+  CHECK(deadlockLines(&made).empty());
+  CHECK(deadlockLines(&made, true).empty());
+  SECTION("nothing moved") {
+    CHECK(deadlockLines(&made, true).find("is deadlocked") != std::string::npos);
+    CHECK(deadlockLines(&made, true).empty());
+  }
+  SECTION("an operation has ended in between") {
+    ++made.job.opsCompleted;
+    CHECK(deadlockLines(&made, true).empty());
+  }
 }
