@@ -190,7 +190,7 @@ void Client::forget(uint64_t id, bool neverSubmitted) {
   if (neverSubmitted) freeGatherInput(id);
   const auto it = flights_.find(id);
   if (it == flights_.end()) return;
-  if (!it->second.done) names_.erase(it->second.name);
+  if (!it->second.done && it->second.isNamed) names_.erase(it->second.name);
   nameCount_.store(names_.size(), std::memory_order_relaxed);
   for (char* block : {it->second.block, it->second.gatheredBlock})
     if (block != nullptr) (void)memory_.free(block);

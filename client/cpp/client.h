@@ -53,6 +53,7 @@ class Client : private WaitNotes {
   struct Flight {
     shm::OpKind kind = shm::OpKind::kAllreduce;
     std::string name;
+    bool isNamed = true;  // Not a copy of gathered rows.
     bool done = false;
     bool isDetour = false;  // Given back by the direct path.
     shm::Status status;
@@ -80,6 +81,7 @@ class Client : private WaitNotes {
   void takeCompletion(const shm::CompletionEntry& entry, const std::vector<char>& tail);
   bool isDone(uint64_t id);
   shm::Status finishGather(uint64_t id);
+  shm::Status awaitFetch(Submission* fetch);
   shm::Status collectRows(uint64_t id, const std::vector<shm::RowBlock>& rows, uint64_t rowBytes);
   bool hasRoom();
 

@@ -88,7 +88,7 @@ void Client::takeCompletion(const CompletionEntry& entry, const std::vector<char
   flight.status =
       Status(static_cast<Code>(entry.code), std::string(tail.data() + rowBytes, entry.textBytes));
   flight.done = true;
-  names_.erase(flight.name);
+  if (flight.isNamed) names_.erase(flight.name);
   nameCount_.store(names_.size(), std::memory_order_relaxed);
 }
 
@@ -181,6 +181,29 @@ Status Client::finishGather(uint64_t id) {
   return collected.isOk() ? released : collected;
 }
 
+// Lets the daemon copy the rows of a gather. It does so even if a rank has left meanwhile: the
+// gather was complete.
+Status Client::awaitFetch(Submission* fetch) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    fetch->requestId = nextId_++;
+    flights_[fetch->requestId].isNamed = false;
+  }
+  const Status written = submitter_.write({*fetch});
+  const Waited waited = !written.isOk()
+                            ? Waited::kFailed
+                            : patience_.untilAnswered([&] { return isDone(fetch->requestId); },
+                                                      connection_->control()->completionBell);
+  Status status = !written.isOk() ? written : connection_->failure();
+  if (waited == Waited::kInterrupted) status = {Code::kInterrupted, "interrupted while waiting"};
+  if (waited == Waited::kReady) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    status = flights_[fetch->requestId].status;
+  }
+  forget(fetch->requestId);
+  return status;
+}
+
 // Copies the rows of all ranks from where they lie, or lets the daemon do it where ranks do not map
 // each other's memory.
 Status Client::collectRows(uint64_t id, const std::vector<shm::RowBlock>& rows, uint64_t rowBytes) {
@@ -198,13 +221,13 @@ Status Client::collectRows(uint64_t id, const std::vector<shm::RowBlock>& rows, 
     fetch.type = shm::EntryType::kFetch;
     fetch.fetchId = id;
     fetch.output = *connection_->segments().locate(block, gathered->bytes);
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      fetch.requestId = nextId_++;
-      flights_[fetch.requestId] = Flight{};
+    const Status fetched = awaitFetch(&fetch);
+    if (!fetched.isOk()) {
+      // Without an outcome the daemon may still be writing there.
+      const bool isOver = fetched.code() != Code::kInterrupted && !connection_->isLost();
+      if (isOver) (void)memory_.free(block);
+      return fetched;
     }
-    RUEDA_RETURN_IF_ERROR(submitter_.write({fetch}));
-    RUEDA_RETURN_IF_ERROR(wait(fetch.requestId, milliseconds(0)));
   } else {
     copy.reset(new char[gathered->bytes == 0 ? 1 : gathered->bytes]);
     char* to = copy.get();

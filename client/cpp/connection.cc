@@ -111,9 +111,11 @@ Result<bool> Connection::receive(int timeoutMs, Packet* packet) {
   pollfd waiting{socket_.get(), POLLIN, 0};
   const int ready = ::poll(&waiting, 1, timeoutMs);
   if (ready <= 0) return false;
-  RUEDA_ASSIGN_OR_RETURN(const auto state, shm::receivePacket(socket_.get(), false, packet));
-  if (state == shm::ReceiveState::kClosed) return daemonLost();
-  return state == shm::ReceiveState::kPacket;
+  const auto state = shm::receivePacket(socket_.get(), false, packet);
+  if (state.isOk() && state.value() != shm::ReceiveState::kClosed)
+    return state.value() == shm::ReceiveState::kPacket;
+  lost_.store(true, std::memory_order_release);
+  return state.isOk() ? daemonLost() : state.status();
 }
 
 Status Connection::awaitWelcome(const Options& options) {
@@ -146,8 +148,8 @@ Status Connection::awaitWelcome(const Options& options) {
 
 Status Connection::awaitJob(const Options& options) {
   // The daemon keeps the deadline and tells who is missing; this one is for a daemon that hangs.
-  const auto deadline =
-      Clock::now() + std::chrono::milliseconds(options.startTimeoutMs + kWelcomeTimeoutMs);
+  const auto deadline = Clock::now() + std::chrono::milliseconds(options.startTimeoutMs) +
+                        std::chrono::milliseconds(kWelcomeTimeoutMs);
   Packet packet;
   for (;;) {
     RUEDA_ASSIGN_OR_RETURN(const bool got, receive(kWaitSliceMs, &packet));
@@ -224,7 +226,6 @@ Result<uint32_t> Connection::addSegment(uint64_t bytes) {
   RUEDA_RETURN_IF_ERROR(shm::sendMessage(socket_.get(), request));
   const auto deadline = Clock::now() + std::chrono::milliseconds(kGrantTimeoutMs);
   for (;;) {
-    if (hasFailed()) return failure();
     Packet packet;
     const auto got = receive(kWaitSliceMs, &packet);
     if (!got.isOk()) {

@@ -35,6 +35,8 @@ class Connection {
   // What ended the session, or ok. Sticky. Any thread.
   shm::Status failure() const;
   bool hasFailed() const { return failed_.load(std::memory_order_acquire); }
+  // The daemon is gone. A job can fail, and its daemon still answer.
+  bool isLost() const { return lost_.load(std::memory_order_acquire); }
   // Ends the session from this side (an interrupted collective); the first reason wins.
   void fail(const shm::Status& status);
   // As failure(), for a board that says the job is over: waits a moment for the text.
@@ -75,6 +77,7 @@ class Connection {
   mutable std::mutex failureMutex_;
   shm::Status failure_;  // Guarded by failureMutex_.
   std::atomic<bool> failed_{false};
+  std::atomic<bool> lost_{false};
 };
 
 }  // namespace rueda::client

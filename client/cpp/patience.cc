@@ -31,6 +31,17 @@ Patience::Patience(Connection& connection, std::function<bool()> interrupted)
 
 void Patience::yield() { ::sched_yield(); }
 
+Waited Patience::untilAnswered(const std::function<bool()>& ready, shm::Bell& bell) {
+  shm::BellSleep sleeper(bell);
+  for (;;) {
+    if (ready()) return Waited::kReady;
+    if (connection_.isLost()) return Waited::kFailed;
+    if (sleeper.wait(kSleepSlice) == shm::WaitResult::kWoken) continue;
+    connection_.pump();
+    if (interrupted_ && interrupted_()) return Waited::kInterrupted;
+  }
+}
+
 Waited Patience::sleep(const std::function<bool()>& ready, shm::Bell& bell,
                        const std::function<void()>& notice, milliseconds timeout) {
   const auto begin = steady_clock::now();

@@ -17,6 +17,10 @@ class Patience {
   // `connection` outlives this. `interrupted` may be empty.
   Patience(Connection& connection, std::function<bool()> interrupted);
 
+  // For answers of the daemon that come whatever becomes of the job: until `ready()`, an interrupt,
+  // or the daemon's end.
+  Waited untilAnswered(const std::function<bool()>& ready, shm::Bell& bell);
+
   // Until `ready()`, the session's failure, an interrupt, or `timeout` (zero: none). `ready` is
   // asked before the failure: what is complete counts, even if the job has ended since. `notice()`
   // is called once when the wait has lasted long enough (1 ms) to tell the daemon about it.

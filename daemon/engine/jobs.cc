@@ -89,8 +89,8 @@ void Jobs::finish(Job* job, Job::State state, int rank, const Status& status,
     outcomes->push_back(std::move(outcome));
     ++job->opsFailed;
   }
+  // Gathers stay: they were complete, and a rank may still copy the rows.
   job->directWaits.clear();
-  job->gathers.clear();
 }
 
 void Jobs::leave(Job* job, int rank, Member::State how) {

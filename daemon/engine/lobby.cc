@@ -23,6 +23,7 @@ namespace {
 constexpr int kPassRights = 83;  // SO_PASSRIGHTS, Linux 6.16; absent in older headers.
 constexpr int kMaxAcceptsPerTurn = 16;
 constexpr int kMaxPacketsPerTurn = 32;
+constexpr int kMaxGreetingsPerTurn = 4;
 constexpr auto kFormingNoticeFirst = std::chrono::seconds(5);
 constexpr auto kFormingNoticeNext = std::chrono::seconds(30);
 constexpr char kVersion[] = "0.1.0";
@@ -99,15 +100,20 @@ void Lobby::acceptAll(flow::TimePoint now) {
   }
 }
 
-bool Lobby::hasDepartures() const {
-  return std::any_of(events_.begin(), events_.end(), [](const Event& event) {
-    return event.kind == Event::Kind::kLeft || event.kind == Event::Kind::kLost;
+// A place that was left in this turn is free in the next, and a crowd must not hold up the jobs
+// that run: making a session costs some hundred microseconds.
+bool Lobby::mustGreetLater() const {
+  const auto joined = std::count_if(events_.begin(), events_.end(), [](const Event& event) {
+    return event.kind == Event::Kind::kJoined;
   });
+  return joined >= kMaxGreetingsPerTurn ||
+         std::any_of(events_.begin(), events_.end(), [](const Event& event) {
+           return event.kind == Event::Kind::kLeft || event.kind == Event::Kind::kLost;
+         });
 }
 
 void Lobby::onSocket(Session* session) {
-  // A place that was left in this turn is free in the next: a restarted rank waits until then.
-  if (session->state == Session::State::kGreeting && hasDepartures()) return;
+  if (session->state == Session::State::kGreeting && mustGreetLater()) return;
   const flow::SessionId id = session->id();
   for (int i = 0; i < kMaxPacketsPerTurn; ++i) {
     shm::Packet packet;

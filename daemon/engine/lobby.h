@@ -70,7 +70,7 @@ class Lobby {
   void acceptAll(flow::TimePoint now);
   void pauseListening(const shm::Status& reason);
   void onSocket(submit::Session* session);
-  bool hasDepartures() const;
+  bool mustGreetLater() const;
   shm::Status onPacket(submit::Session* session, const shm::Packet& packet);
   shm::Status onGreeting(submit::Session* session, const shm::Packet& packet);
   shm::Status onSegment(submit::Session* session, const shm::Packet& packet);

@@ -5,7 +5,9 @@
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -24,6 +26,14 @@ struct PidfdInfo {
 };
 constexpr uint64_t kInfoExit = 1u << 3;
 constexpr unsigned long kGetInfo = _IOWR(0xFF, 11, PidfdInfo);
+
+// Where the kernel does not let us look into a process it shows a wait status of 0 in
+// /proc/PID/stat. The same permission is asked for this link.
+bool isHidden(pid_t pid) {
+  char target[1];
+  return ::readlink(("/proc/" + std::to_string(pid) + "/exe").c_str(), target, sizeof target) < 0 &&
+         errno == EACCES;
+}
 
 bool hasEnded(int pidfd) {
   pollfd waiting{pidfd, POLLIN, 0};
@@ -75,7 +85,8 @@ std::string exitCause(pid_t pid, int pidfd) {
   // memory is gone too, which is how 'R' or 'D' here differs from a live one.
   const bool isDying =
       stat.state == 'Z' || stat.state == 'X' || hasEnded(pidfd) || stat.waitStatus > 0;
-  if (isDying && stat.waitStatus >= 0) return describeWaitStatus(stat.waitStatus);
+  if (isDying && (stat.waitStatus > 0 || (stat.waitStatus == 0 && !isHidden(pid))))
+    return describeWaitStatus(stat.waitStatus);
   // Its parent may have collected it between the two looks.
   if (const auto status = reapedStatus(pidfd)) return describeWaitStatus(*status);
   return hasEnded(pidfd) ? "ended" : "closed its connection";

@@ -207,9 +207,12 @@ def _sum(rank):
 def test_a_full_doorbell_hurts_its_owner_only(guarded):
     daemon = guarded()
     with _member(daemon) as client:
-        os.write(client.doorbell, struct.pack('=Q', (1 << 64) - 2))
         client.put(submission(op=3, request=5), ring=False)
+        os.write(client.doorbell, struct.pack('=Q', (1 << 64) - 2))
         waiting.until(client.completions, 3, 'the barrier')
+        with pytest.raises(BlockingIOError):
+            client.ring()
+        assert ranks.run(daemon.socket, 2, _sum, job='other') == [True, True]
 
 
 def _scribble(rank, seed, what):
@@ -246,7 +249,8 @@ def _scribble_once(client, dice, what, job):
                 broken = bytearray(slots[0])
                 broken[dice.randrange(128)] ^= 1 << dice.randrange(8)
                 slots[0] = bytes(broken)
-            client.put(slots, ring=dice.random() < 0.5)
+            if client.space() >= len(slots):
+                client.put(slots, ring=dice.random() < 0.5)
         else:
             target = targets[dice.choice(list(targets))]
             at = dice.randrange(0, 700) if dice.random() < 0.5 else dice.randrange(len(target) - 64)
@@ -290,8 +294,9 @@ def _scribble_on_a_board(rank, seed):
     while True:
         at = dice.randrange(0, len(client.board) - 8)
         client.board[at:at + 8] = dice.randbytes(8)
-        client.put(submission(kind=hostile.WAIT_DIRECT, request=dice.randrange(9),
-                              direct=dice.randrange(1 << 32), name=b'y'))
+        if client.space() > 0:
+            client.put(submission(kind=hostile.WAIT_DIRECT, request=dice.randrange(9),
+                                  direct=dice.randrange(1 << 32), name=b'y'))
 
 
 def test_a_board_full_of_nonsense_harms_its_own_job_only(guarded, dice):

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from kit import counters, native, ranks, reference, steps
+from kit import counters, hostile, native, ranks, reference, steps, waiting
 from kit.neighbour import Neighbour
 
 _RANKS = 3
@@ -95,3 +95,56 @@ def test_peers_of_a_killed_rank_learn_who_at_once(daemon, dice, measured, busy_c
 @pytest.mark.seconds(1100)
 def test_ten_thousand_kills_leave_nothing(daemon, dice, measured):
     _kill_often(daemon, dice, 10000 // len(steps.STEPS) + 1, measured)
+
+
+def _greet_partly(rank, sends_hello):
+    client = hostile.Client(rank.socket)
+    if sends_hello:
+        client.send(hostile.hello(job=b'partly', rank=1, size=3))
+    rank.tell()
+    rank.hear()
+
+
+@pytest.mark.parametrize('sends_hello', [False, True])
+def test_a_process_killed_while_it_greets_leaves_nothing(daemon, sends_hello):
+    before = daemon.settled_holdings()
+    with Neighbour(daemon.socket) as neighbour:
+        for _ in range(20):
+            with ranks.Group(daemon.socket, 3, _greet_partly, sends_hello) as group:
+                group.hear()
+                for member in group:
+                    member.kill()
+        assert neighbour.stop()[0] > 0
+    counters.await_holdings(daemon.pid, before)
+    assert daemon.ctl('status')[0]['jobs'] == []
+
+
+def _gather_and_keep(rank):
+    """Takes part in a gather; the last rank never says that it has copied the rows."""
+    if rank.number < rank.size - 1:
+        session = rank.open()
+        rows, _ = session.gather('rows', native.Buffer.foreign(5000).fill(rank.number))
+        rank.tell(len(rows))
+        code, text = native.failure_of(session.allreduce, 'x', session.alloc(10))
+        return code, text
+    client = hostile.Client(rank.socket).join(job=rank.job.encode(), rank=rank.number,
+                                              size=rank.size).await_ready()
+    number, _ = client.segment(1 << 15)
+    client.put(hostile.submission(op=native.ALLGATHER, name=b'rows', shape=(5000,),
+                                  memory=(number, 0, 0, 0)))
+    waiting.until(client.completions, 10, 'the rows')
+    rank.tell()
+    rank.hear()
+
+
+def test_a_rank_killed_in_a_gather_before_its_release(daemon):
+    before = daemon.settled_holdings()
+    for _ in range(10):
+        with ranks.Group(daemon.socket, 3, _gather_and_keep) as group:
+            assert group.hear() == [60000, 60000, None]
+            group[2].kill()
+            for number in (0, 1):
+                code, text = group[number].result()
+                assert code == native.RANK_LOST and 'killed by signal 9' in text, text
+    counters.await_holdings(daemon.pid, before)
+    assert daemon.ctl('status')[0]['memory']['shared_bytes'] == 0

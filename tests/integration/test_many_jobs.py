@@ -67,6 +67,24 @@ def test_eight_ranks(daemon, measured, isolated):
     assert daemon.log('lost') == [] and daemon.log('deadlock') == []
 
 
+def _gather_and_go(rank, rows):
+    """A gather is the last thing that the ranks do; the first to have its rows leaves."""
+    with rank.open() as session:
+        data, given = session.gather('last', native.Buffer.foreign(rows).fill(rank.number))
+        assert given == [rows] * rank.size
+        return len(data)
+
+
+@pytest.mark.parametrize('isolated', [False, True])
+def test_a_rank_may_leave_while_others_copy_the_rows(daemon, isolated):
+    """Once, an isolated rank's copy failed when another had left: 'the job has been shut down'."""
+    for number in range(25):
+        rows = (100, 300000)[number % 2]
+        results = ranks.run(daemon.socket, 4, _gather_and_go, rows, isolated=isolated,
+                            job=f'{number}')
+        assert results == [4 * 4 * rows] * 4
+
+
 _NAMES = ['with spaces ', 'layer/weight:0', 'größe → 模型 🚗', 'n' * 1024, '', '\x01\x7f\t',
           "quote ' \" \\", '%s %n {} $HOME', 'é' * 512]
 

@@ -133,9 +133,18 @@ def test_a_private_daemon_of_a_user_tells_how_a_rank_died(open_folder):
             group[1].kill()
             code, text = group[0].result()
             assert code == native.RANK_LOST and 'killed by signal 9' in text, text
+    with Daemon(private=True, uid=_A, program=program) as daemon:
+        with ranks.Group(daemon.socket, 2, _wait_for_ever, True, uid=_A) as group:
+            group.hear()
+            group[1].kill(reap=False)
+            code, text = group[0].result()
+            # The kernel shows no status of such a process; once it was taken for an exit with 0.
+            assert code == native.RANK_LOST and 'code 0' not in text, text
 
 
-def _wait_for_ever(rank):
+def _wait_for_ever(rank, is_hidden=False):
+    if is_hidden:
+        native.ctypes.CDLL(None).prctl(4, 0)  # PR_SET_DUMPABLE
     session = rank.open()
     buffer = session.alloc(10)
     rank.tell()
@@ -194,6 +203,7 @@ def test_a_quota_of_one_user_is_not_taken_from_another(open_folder, take, named)
             greedy.close()
             assert code == native.RESOURCE_EXHAUSTED and named in text, text
             # What it held is free again.
+            waiting.until(lambda: len(daemon.ctl('jobs')[0]['jobs']) == 1, 5, 'its jobs are gone')
             again = ranks.start(take, uid=_B, socket=address)
             assert again.result()[0] == (code, text)
             again.close()

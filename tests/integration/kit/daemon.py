@@ -73,7 +73,7 @@ class Daemon:
             self.process = subprocess.Popen(
                 [*command, *arguments], env={**programs.clean_environment(), **(environment or {})},
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=passed,
-                start_new_session=True, preexec_fn=limit, user=uid,
+                start_new_session=True, preexec_fn=limit, user=uid, group=uid,
                 extra_groups=None if uid is None else [])
         for end in passed:
             os.close(end)

@@ -14,7 +14,7 @@ from multiprocessing import Pipe
 
 from kit import native
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -140,6 +140,7 @@ def _run(body, arguments, rank, line, uid, keep):
             os.setgroups([])
             os.setresgid(uid, uid, uid)
             os.setresuid(uid, uid, uid)
+            _libc.prctl(_PR_SET_DUMPABLE, 1)  # As a process is that was started by that user.
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         line.send(('end', body(rank, *arguments)))
         status = 0
