@@ -18,6 +18,7 @@ namespace {
 
 constexpr uint64_t kChunkBytes = 256 << 10;  // Of one slice; what a rank claims at a time.
 constexpr int kSegmentTimeoutMs = 10000;
+constexpr std::chrono::seconds kLastCopiesLimit{10};
 
 // How an operation is cut: `slices` equal parts, each of chunks that are claimed one by one.
 struct Cut {
@@ -274,11 +275,25 @@ DirectPath::End DirectPath::copyFromRoot(const Operation& op, uint32_t index,
   const auto others = static_cast<uint32_t>(size_ - 1);
   if (op.root == rank_) {
     if (op.output != op.input) std::memcpy(op.output, op.input, op.bytes());
-    return awaitFinished(op, index, others);
+    const End end = awaitFinished(op, index, others);
+    return end == End::kFailed && awaitCopies(index, others) ? End::kDone : end;
   }
   std::memcpy(op.output, tensors.input[op.root], op.bytes());
   addFinished(index, 1, others);
   return End::kDone;
+}
+
+// After the job has ended: a peer that had its copy may have left, and ended it so, while the
+// others are still copying. They need nobody for that.
+bool DirectPath::awaitCopies(uint32_t index, uint32_t others) const {
+  if (connection_.failure().code() != shm::Code::kShutDown) return false;
+  const std::atomic<uint64_t>& finished = board_->finished[index & 1][0];
+  const auto deadline = std::chrono::steady_clock::now() + kLastCopiesLimit;
+  while (finished.load(std::memory_order_acquire) != tagged(index, others)) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    ::sched_yield();
+  }
+  return true;
 }
 
 void DirectPath::addFinished(uint32_t index, uint32_t chunks, uint32_t total) {

@@ -74,6 +74,7 @@ class DirectPath {
   End runStaged(const Operation& op, uint32_t index, const Tensors& tensors);
   End awaitPhase(const Operation& op, uint32_t index, bool summed, uint32_t blocks);
   End awaitFinished(const Operation& op, uint32_t index, uint32_t total);
+  bool awaitCopies(uint32_t index, uint32_t others) const;
   void addFinished(uint32_t index, uint32_t chunks, uint32_t total);
   End toEnd(Waited waited) const;
   shm::PostLine& line(uint32_t index, int rank) const { return board_->posts[index & 1][rank]; }

@@ -2,6 +2,7 @@
 // The only file of the client that reads the environment.
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 #include <cstdlib>
 #include <vector>
@@ -15,6 +16,8 @@ using shm::Result;
 using shm::Status;
 
 namespace {
+
+constexpr int kMaxStartSeconds = 24 * 3600;  // What the daemon grants at most.
 
 struct Variable {
   std::string name;  // The one that was found.
@@ -79,7 +82,7 @@ Result<Options> optionsFromEnvironment() {
   if (options.rank >= options.size)
     return Status(Code::kInvalidArgument, "rank " + std::to_string(options.rank) + " of a job of " +
                                               std::to_string(options.size));
-  options.startTimeoutMs = static_cast<uint32_t>(seconds) * 1000;
+  options.startTimeoutMs = static_cast<uint32_t>(std::min(seconds, kMaxStartSeconds)) * 1000;
   options.isolated = isolated != 0;
   options.hostname = hostName();
   if (const Variable v = find("HOSTNAME"); v.value != nullptr) options.hostname = v.value;

@@ -192,3 +192,35 @@ TEST_CASE("memory that a peer posted outside its segments ends the session, not 
   CHECK(status.code() == rueda::shm::Code::kInternal);
   CHECK(status.message() == "rank 1 posted memory outside its segments");
 }
+
+TEST_CASE("a root succeeds when a peer leaves with its copy while another still makes its own") {
+  // Once the peer's leaving made the last broadcast of a job fail on its root.
+  DaemonFixture daemon;
+  HostileClient slow(daemon.socket());
+  REQUIRE(slow.join(1, 3));
+  std::unique_ptr<Client> quick;
+  std::thread opener([&] { quick = std::move(Client::open(daemon.options(2, 3))).value(); });
+  const auto root = Client::open(daemon.options(0, 3));
+  opener.join();
+  REQUIRE(root.isOk());
+  const std::vector<int64_t> shape = {1000};
+  auto* const source = reinterpret_cast<float*>(root.value()->memory().allocate(4000).value());
+  source[999] = 7;
+  const auto op = rueda::kit::broadcast("x", shape, source, 0);
+  auto& line = slow.board()->posts[1][1];
+  line.payload = {};
+  line.word.store(tagged(1, signatureOf(op)), std::memory_order_seq_cst);
+  Status status;
+  std::thread sending([&] { status = root.value()->run(op); });
+  std::vector<float> copy(1000);
+  const Status copied = quick->run(rueda::kit::broadcast("x", shape, copy.data(), 0));
+  quick.reset();
+  while (slow.board()->abort.load() == 0) std::this_thread::yield();
+  // Rank 1 is through with its copy.
+  slow.board()->finished[1][0].fetch_add(1, std::memory_order_seq_cst);
+  sending.join();
+  CHECK(copied.isOk());
+  CHECK(copy[999] == 7);
+  CHECK(status.toString() == "ok");
+  CHECK(root.value()->health().code() == rueda::shm::Code::kShutDown);
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <map>
+
+#include "client/cpp/options.h"
+
+namespace {
+
+using rueda::client::Options;
+using rueda::client::optionsFromEnvironment;
+using rueda::shm::Code;
+
+// The variables of the client as a test wants them; those of the machine are gone until the end.
+class Environment {
+ public:
+  explicit Environment(const std::map<std::string, std::string>& variables) {
+    for (const std::string suffix :
+         {"RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "HOSTNAME",
+          "SOCKET", "JOB", "START_TIMEOUT", "ISOLATED"})
+      for (const std::string prefix : {"RUEDA_", "HOROVOD_"}) {
+        const std::string name = prefix + suffix;
+        if (const char* value = ::getenv(name.c_str())) saved_[name] = value;
+        ::unsetenv(name.c_str());
+      }
+    for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
+    set_ = variables;
+  }
+  ~Environment() {
+    for (const auto& [name, value] : set_) ::unsetenv(name.c_str());
+    for (const auto& [name, value] : saved_) ::setenv(name.c_str(), value.c_str(), 1);
+  }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  std::map<std::string, std::string> set_;
+  std::map<std::string, std::string> saved_;
+};
+
+std::string refusal(const std::map<std::string, std::string>& variables) {
+  const Environment environment(variables);
+  const auto options = optionsFromEnvironment();
+  if (options.isOk()) return "";
+  return options.status().code() == Code::kInvalidArgument ? options.status().message()
+                                                           : "wrong code";
+}
+
+}  // namespace
+
+TEST_CASE("without variables a process is a job of one at the system daemon") {
+  const Environment environment({});
+  const auto options = optionsFromEnvironment();
+  REQUIRE(options.isOk());
+  CHECK(options.value().rank == 0);
+  CHECK(options.value().size == 1);
+  CHECK(options.value().localRank == 0);
+  CHECK(options.value().localSize == 1);
+  CHECK(options.value().socket == "/run/rueda/rueda.sock");
+  CHECK(options.value().job == "default");
+  CHECK(options.value().startTimeoutMs == 30000);
+  CHECK_FALSE(options.value().isolated);
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  CHECK(options.value().hostname == host);
+}
+
+TEST_CASE("every variable arrives in its field") {
+  const Environment environment({{"RUEDA_RANK", "3"},
+                                 {"RUEDA_SIZE", "8"},
+                                 {"RUEDA_LOCAL_RANK", "1"},
+                                 {"RUEDA_LOCAL_SIZE", "4"},
+                                 {"RUEDA_CROSS_RANK", "1"},
+                                 {"RUEDA_CROSS_SIZE", "2"},
+                                 {"RUEDA_HOSTNAME", "node"},
+                                 {"RUEDA_SOCKET", "@s"},
+                                 {"RUEDA_JOB", "train"},
+                                 {"RUEDA_START_TIMEOUT", "7"},
+                                 {"RUEDA_ISOLATED", "1"}});
+  const auto options = optionsFromEnvironment();
+  REQUIRE(options.isOk());
+  CHECK(options.value().rank == 3);
+  CHECK(options.value().size == 8);
+  CHECK(options.value().localRank == 1);
+  CHECK(options.value().localSize == 4);
+  CHECK(options.value().crossRank == 1);
+  CHECK(options.value().crossSize == 2);
+  CHECK(options.value().hostname == "node");
+  CHECK(options.value().socket == "@s");
+  CHECK(options.value().job == "train");
+  CHECK(options.value().startTimeoutMs == 7000);
+  CHECK(options.value().isolated);
+}
+
+TEST_CASE("Horovod's names are read where ours are missing, and only there") {
+  const Environment environment({{"HOROVOD_RANK", "1"},
+                                 {"HOROVOD_SIZE", "2"},
+                                 {"HOROVOD_HOSTNAME", "theirs"},
+                                 {"RUEDA_HOSTNAME", "ours"},
+                                 {"HOROVOD_SOCKET", "@not-a-name-of-horovod"}});
+  const auto options = optionsFromEnvironment();
+  REQUIRE(options.isOk());
+  CHECK(options.value().rank == 1);
+  CHECK(options.value().size == 2);
+  CHECK(options.value().localRank == 1);  // As the rank, where nothing says otherwise.
+  CHECK(options.value().localSize == 2);
+  CHECK(options.value().hostname == "ours");
+  CHECK(options.value().socket == "/run/rueda/rueda.sock");
+}
+
+TEST_CASE("half of a pair is refused with what is missing and what is there") {
+  CHECK(refusal({{"RUEDA_RANK", "1"}}) == "RUEDA_SIZE is missing, while RUEDA_RANK='1'");
+  CHECK(refusal({{"HOROVOD_SIZE", "2"}}) == "RUEDA_RANK is missing, while HOROVOD_SIZE='2'");
+  CHECK(refusal({{"RUEDA_LOCAL_SIZE", "2"}}) ==
+        "RUEDA_LOCAL_RANK is missing, while RUEDA_LOCAL_SIZE='2'");
+  CHECK(refusal({{"RUEDA_RANK", "0"}, {"HOROVOD_SIZE", "1"}}) == "");
+}
+
+TEST_CASE("what is no number, or none that can be, is refused by name and value") {
+  const std::string wrong =
+      GENERATE("", "x", "1x", "1.5", "0x1", "-1", "2147483648", "99999999999999999999", "1 ");
+  CHECK(refusal({{"RUEDA_RANK", wrong}, {"RUEDA_SIZE", "4"}}) ==
+        "RUEDA_RANK='" + wrong + "' is not a number of at least 0");
+  CHECK(refusal({{"HOROVOD_START_TIMEOUT", wrong}}) ==
+        "HOROVOD_START_TIMEOUT='" + wrong + "' is not a number of at least 1");
+}
+
+TEST_CASE("a rank is less than its size") {
+  CHECK(refusal({{"RUEDA_RANK", "2"}, {"RUEDA_SIZE", "2"}}) == "rank 2 of a job of 2");
+  CHECK(refusal({{"RUEDA_RANK", "0"}, {"RUEDA_SIZE", "0"}}) != "");
+}
+
+TEST_CASE("a start timeout of many years is long, not short") {
+  // Once its milliseconds wrapped around 32 bits.
+  const std::map<std::string, std::string> variables = {{"RUEDA_START_TIMEOUT", "4294968"}};
+  const Environment environment(variables);
+  CHECK(optionsFromEnvironment().value().startTimeoutMs >= 24u * 3600 * 1000);
+}
