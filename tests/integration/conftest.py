@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures of the integration tests: real daemons, real processes, and a hard limit on each test.
 
-Run by `tests/run --suite integration`, or by `python3 -m pytest tests/integration` with RUEDA_DAEMON,
-RUEDA_LIBRARY and RUEDACTL set. `--long` (or RUEDA_TEST_LONG=1) adds what takes minutes;
-`--seed N` repeats the random choices of a run.
+Run by `tests/run --suite integration`, or by `python3 -m pytest tests/integration` with
+RUEDA_DAEMON, RUEDA_LIBRARY and RUEDACTL set. `--long` (or RUEDA_TEST_LONG=1) adds what takes
+minutes; `--seed N` repeats the random choices of a run.
 """
 
 import os
@@ -100,7 +100,7 @@ def daemon(daemons):
     """A daemon as a system runs it, on an abstract socket; it must survive the test."""
     started = daemons()
     yield started
-    assert started.is_alive(), f'ruedad has ended with {started.process.returncode}: {started.log()}'
+    assert started.is_alive(), f'ruedad ended with {started.process.returncode}: {started.log()}'
 
 
 @pytest.fixture

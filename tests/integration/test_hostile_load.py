@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that do allowed things without end: what they hold is bounded, and the latency of other jobs
-stays within twice what it is beside as many busy processes that leave the daemon alone."""
+"""Clients that do allowed things without end: what they hold is bounded, and the latency of other
+jobs stays within twice what it is beside as many busy processes that leave the daemon alone."""
 
 import contextlib
 
@@ -189,6 +189,6 @@ def test_floods_are_bounded_and_others_go_on(daemon, measured, name):
              f'{loud * 1000:.2f} ms; the daemon grew by {grown >> 20} MiB')
     assert loud <= 2 * quiet + _SLACK
     assert grown < _KEPT_BYTES
-    if name == 'ask_status':  # gRPC keeps the threads of its busiest moment; it has a limit of them.
+    if name == 'ask_status':  # gRPC keeps the threads of its busiest moment, up to a limit.
         before = before._replace(threads=before.threads + 4)
     counters.await_holdings(daemon.pid, before)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members that write what they like into their rings, boards and segments. The daemon closes them with
-a reason where the contract is broken, and goes on in any case."""
+"""Members that write what they like into their rings, boards and segments. The daemon closes them
+with a reason where the contract is broken, and goes on in any case."""
 
 import fcntl
 import os

@@ -327,7 +327,7 @@ def test_an_interrupted_wait_returns_within_the_promised_time(daemon, isolated):
 
 
 def test_a_place_left_a_moment_ago_can_be_taken(daemon):
-    """Once, a hello that came with the end of the old rank was refused: it 'is connected already'."""
+    """Once, a hello that came with the end of the old rank was refused as a second one."""
     for _ in range(50):
         with hostile.Client(daemon.socket) as first:
             first.send(hostile.hello(job=b'again', rank=0, size=2))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that disagree get one error, naming who and both values, on all ranks; then the job goes on."""
+"""Ranks that disagree get one error on all ranks, with who and both values; the job goes on."""
 
 import time
 
@@ -186,7 +186,7 @@ def _one_by_one(rank):
 
 
 def test_a_group_that_another_rank_takes_one_by_one_ends(daemon):
-    """Once, rank 0's group waited for its last name, and rank 1 for its first, unseen by anybody."""
+    """Once, rank 0's group waited for its last name, and rank 1 for its first, for ever."""
     for outcomes, took, right in ranks.run(daemon.socket, 2, _one_by_one):
         assert [code for code, _ in outcomes] == [native.OK] * 3, outcomes
         assert right and took < 2.0, took

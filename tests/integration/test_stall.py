@@ -15,7 +15,7 @@ _LATE = 2
 
 
 def _one_sum(rank, path, late):
-    """Takes part in one sum; the late rank hears from the test first. Returns whether it is right."""
+    """Takes part in one sum, the late rank when it is told. Returns whether the sum is right."""
     with rank.open(isolated=path == 'isolated') as session:
         buffer = session.alloc(50000).fill(rank.number + 1)
         rank.tell()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Users of one daemon are kept apart by what the kernel says they are. Needs root to become them."""
+"""Users of one daemon are kept apart by what the kernel says they are. Only root can test that."""
 
 import os
 import shutil
@@ -125,7 +125,7 @@ def _ask_status(rank):
 
 
 def test_a_private_daemon_of_a_user_tells_how_a_rank_died(open_folder):
-    """The kernel hides some of /proc from a daemon that is not root; the cause is told all the same."""
+    """The kernel hides some of /proc from a daemon that is not root."""
     program = programs.reachable_copy(programs.daemon(), open_folder)
     with Daemon(private=True, uid=_A, program=program) as daemon:
         with ranks.Group(daemon.socket, 2, _wait_for_ever, uid=_A) as group:

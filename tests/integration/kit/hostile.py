@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of our own making: it speaks the handshake with struct and socket, maps the control segment
-and writes into it whatever a test likes. Thread of pytest, or a forked process.
+"""A client of our own making: it speaks the handshake with struct and socket, maps the control
+segment and writes into it whatever a test likes. Thread of pytest, or a forked process.
 
 Offsets and sizes are those of shm/README.md, written down here a second time on purpose.
 """
@@ -56,7 +56,10 @@ def plain(kind):
 def submission(kind=SUBMIT, op=0, dtype=7, reduce_op=1, name=b'x', shape=(), flags=0, request=1,
                memory=(0, 0, 0, 0), fetch=0, scales=(1.0, 1.0), root=0, direct=0, group=(0, 0),
                name_bytes=None, ndim=None):
-    """The 128-byte slots of one submission; `memory`: in segment, out segment, in and out offset."""
+    """The 128-byte slots of one submission.
+
+    `memory`: in segment, out segment, in offset, out offset.
+    """
     tail = struct.pack(f'={len(shape)}q', *shape) + name
     in_segment, out_segment, in_offset, out_offset = memory
     first = struct.pack('=BBBBHBBQIIQQQddiIII48s', kind, op, dtype, reduce_op,
@@ -71,7 +74,7 @@ def submission(kind=SUBMIT, op=0, dtype=7, reduce_op=1, name=b'x', shape=(), fla
 
 
 class Refused(Exception):
-    """The daemon closed the connection; args are its code and text, or (None, '') without reason."""
+    """The daemon closed the connection; args are its code and text, (None, '') without reason."""
 
 
 class Client:

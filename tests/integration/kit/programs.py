@@ -27,7 +27,8 @@ def _find(variable, in_package, in_bazel):
     for path in candidates:
         if os.path.exists(path):
             return path
-    raise NotBuilt(f'set {variable}, install the wheel, or build {in_bazel}; looked at {candidates}')
+    raise NotBuilt(f'set {variable}, install the wheel, or build {in_bazel}; '
+                   f'looked at {candidates}')
 
 
 def daemon():

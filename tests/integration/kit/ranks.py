@@ -81,7 +81,8 @@ class Member:
     def _receive(self, seconds):
         try:
             if not self._line.poll(seconds):
-                raise RankFailed(f'rank {self.number} (pid {self.pid}) is silent for {seconds:.1f} s')
+                raise RankFailed(f'rank {self.number} (pid {self.pid}) is silent for '
+                                 f'{seconds:.1f} s')
             return self._line.recv()
         except (EOFError, ConnectionResetError):
             raise RankFailed(f'rank {self.number} (pid {self.pid}) has died') from None
@@ -144,7 +145,7 @@ def _run(body, arguments, rank, line, uid, keep):
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         line.send(('end', body(rank, *arguments)))
         status = 0
-    except BaseException:  # Whatever it is, the test must hear of it; this process has no other way.
+    except BaseException:  # Whatever it is, the test must hear of it.
         line.send(('error', traceback.format_exc()))
     finally:
         os._exit(status)

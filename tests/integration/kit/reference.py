@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the same news would take without rueda: the measure of how busy the machine is. Thread of pytest.
+"""What the same news would take without rueda: a measure of how busy the machine is.
+
+Thread of pytest.
 """
 
 import os
@@ -9,7 +11,7 @@ from kit import ranks
 
 
 def death_delay():
-    """Seconds from a SIGKILL until the second of two processes hears of it, each from the one before.
+    """Seconds from a SIGKILL until the last of two processes hears of it, each from the one before.
 
     As many wake-ups as from a killed rank over the daemon to its peers, and nothing else.
     """

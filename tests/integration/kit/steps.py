@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The steps of an operation's life at which a test kills or stops a rank.
 
-A step is a function (rank, session, victim) that runs on every rank of a job until the session fails.
-It tells the test once when the victim may be killed. Peers that have nothing to wait for until then
-hear() from the test that it has happened.
+A step is a function (rank, session, victim) that runs on every rank of a job until the session
+fails. It tells the test once when the victim may be killed. Peers that have nothing to wait for
+until then hear() from the test that it has happened.
 """
 
 from kit import native

@@ -58,7 +58,7 @@ def _window(rank, session, buffer, going_on, seconds):
             return took
 
 
-def compare(victim, quiet, loud, windows=3, seconds=0.6):
+def compare(victim, quiet, loud, windows=5, seconds=0.4):
     """p99 in seconds, (quiet, loud): medians over alternating windows.
 
     `quiet` and `loud` are context managers that are entered for a window each.
