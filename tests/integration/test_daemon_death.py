@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from kit import counters, native, programs, ranks, steps, waiting
+from kit import counters, native, programs, ranks, reference, steps, waiting
 from kit.daemon import Daemon, connect, status_address
 
 _LOST_WITHIN = 1.0
@@ -61,7 +61,7 @@ def test_every_wait_for_a_peer_ends_when_the_daemon_is_killed(daemons, dice, mea
 def _check_lost(results, began, measured):
     delays = [when - began for when, _, _ in results]
     assert {code for _, code, _ in results} == {native.DAEMON_LOST}, results
-    assert max(delays) <= _LOST_WITHIN, delays
+    assert reference.is_within(max(delays), _LOST_WITHIN), delays
     measured(f'DAEMON_LOST after {max(delays) * 1000:.0f} ms at the latest')
 
 

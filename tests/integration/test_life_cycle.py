@@ -39,11 +39,9 @@ def test_a_hundred_cycles_of_two_ranks(daemon, measured):
     took = ranks.run(daemon.socket, 2, _open_and_close, _CYCLES)
     total = time.monotonic() - began
     median = statistics.median(took[0] + took[1])
-    busy = statistics.median(reference.death_delay() for _ in range(9))
-    measured(f'{_CYCLES} cycles in {total:.2f} s, open and close {median * 1000:.1f} ms, '
-             f'bare wake-ups {busy * 1000:.1f} ms')
+    measured(f'{_CYCLES} cycles in {total:.2f} s, open and close {median * 1000:.1f} ms')
     assert total <= _CYCLES_LIMIT
-    assert median <= _OPEN_CLOSE_MEDIAN + 4 * busy
+    assert reference.is_within(median, _OPEN_CLOSE_MEDIAN, 6)
     counters.await_holdings(daemon.pid, before)
     assert counters.resident_bytes(daemon.pid) - resident < 4 << 20
     # Whoever closed properly was not lost.
@@ -130,7 +128,7 @@ def test_a_living_child_does_not_hide_the_death_of_its_parent(daemon, measured):
         finally:
             os.kill(child, signal.SIGKILL)
         assert code == native.RANK_LOST and 'killed by signal 9' in text, text
-        assert when - killed <= 0.2, when - killed
+        assert reference.is_within(when - killed, 0.2), when - killed
         measured(f'lost {1000 * (when - killed):.1f} ms after the kill')
 
 

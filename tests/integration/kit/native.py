@@ -193,7 +193,7 @@ class Session:
         self._kept = options
         self.rank, self.size = rank, size
         pointer = ctypes.c_void_p()
-        self._lib = library()
+        self.library = self._lib = library()
         self.pointer = None
         check(self._lib.rueda_open(ctypes.byref(options), ctypes.byref(pointer)))
         self.pointer = pointer
