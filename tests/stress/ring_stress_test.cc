@@ -145,7 +145,7 @@ Hostility readHostile(Shared* shared, int sessions) {
 }  // namespace
 
 TEST_CASE("a ring between two threads keeps every submission, whole and in order") {
-  const auto count = static_cast<uint64_t>(rueda::stress::rounds(100000));
+  const auto count = static_cast<uint64_t>(rueda::stress::rounds(50000));
   const auto shared = std::make_unique<Shared>();
   std::thread producer(produce, shared.get(), count, Catch::rngSeed());
   const std::string wrong = consumeAll(shared.get(), count);
@@ -158,7 +158,7 @@ TEST_CASE("a writer that scribbles over slots and indices gets only refusals") {
   std::atomic<bool> stop{false};
   std::thread first(scribble, shared.get(), &stop, Catch::rngSeed());
   std::thread second(scribble, shared.get(), &stop, Catch::rngSeed() + 1);
-  const Hostility seen = readHostile(shared.get(), rueda::stress::rounds(100000));
+  const Hostility seen = readHostile(shared.get(), rueda::stress::rounds(50000));
   stop.store(true);
   first.join();
   second.join();
