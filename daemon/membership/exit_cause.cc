@@ -35,6 +35,8 @@ bool isHidden(pid_t pid) {
          errno == EACCES;
 }
 
+constexpr int kHiddenLooks = 10;  // One a millisecond; a launcher collects its ranks at once.
+
 bool hasEnded(int pidfd) {
   pollfd waiting{pidfd, POLLIN, 0};
   return pidfd >= 0 && ::poll(&waiting, 1, 0) == 1;
@@ -87,8 +89,13 @@ std::string exitCause(pid_t pid, int pidfd) {
       stat.state == 'Z' || stat.state == 'X' || hasEnded(pidfd) || stat.waitStatus > 0;
   if (isDying && (stat.waitStatus > 0 || (stat.waitStatus == 0 && !isHidden(pid))))
     return describeWaitStatus(stat.waitStatus);
-  // Its parent may have collected it between the two looks.
-  if (const auto status = reapedStatus(pidfd)) return describeWaitStatus(*status);
+  // Its parent may have collected it between the two looks. Where the kernel hides the status of a
+  // zombie from this user, only that tells it: worth a short wait, since it happens once a death.
+  const int looks = isHidden(pid) ? kHiddenLooks : 1;
+  for (int look = 0; look < looks; ++look) {
+    if (const auto status = reapedStatus(pidfd)) return describeWaitStatus(*status);
+    if (looks > 1) ::poll(nullptr, 0, 1);
+  }
   return hasEnded(pidfd) ? "ended" : "closed its connection";
 }
 

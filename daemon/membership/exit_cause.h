@@ -2,7 +2,7 @@
 #pragma once
 
 // What the kernel says of a client process: how it ended, whether it is stopped. Reads /proc and
-// the pidfd; never waits. Any thread.
+// the pidfd; waits 10 ms at most. Any thread.
 
 #include <sys/types.h>
 

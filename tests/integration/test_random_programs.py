@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random programs that are legal on every rank: all results are right, and nothing hangs.
 
-Ranks agree on what each round holds, by a seed, and differ in order, in pace, and in whether they run
-an operation or submit it.
+Ranks agree on what each round holds, by a seed, and differ in order, in pace, and in whether they
+run an operation or submit it.
 """
 
 import random
@@ -18,7 +18,7 @@ _COUNTS = (0, 1, 7, 14, 15, 100, 1000, 5000, 20000, 70000, 300000)
 
 
 class Planned:
-    """One operation of a round, the same on all ranks but for the memory and the way it is called."""
+    """One operation of a round, the same on all ranks but for memory and the way it is called."""
 
     def __init__(self, dice, name, size):
         self.name = name
