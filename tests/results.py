@@ -4,8 +4,8 @@
     python3 tests/results.py FOLDER
 
 Files it knows: `*.junit.xml` (pytest), `*.bazel.json` (Bazel's build events), `*.checks` (last line
-of tests/lint/run), `*.rows` (table of tests/bench/run), `*.broken` (a suite that ended without
-results: one failure). Exits with 1 if a test failed or none passed.
+of tests/lint/run and tests/fuzz/run), `*.rows` (table of tests/bench/run), `*.broken` (a suite that
+ended without results: one failure). Exits with 1 if a test failed or none passed.
 """
 
 import json
@@ -83,8 +83,8 @@ def of_bazel(lines, read_log):
 
 
 def of_checks(text):
-    """Counts of the last line of tests/lint/run."""
-    match = re.search(r"^lint: (\d+) checks passed, (\d+) failed$", text, re.MULTILINE)
+    """Counts of the line that tests/lint/run and tests/fuzz/run end with."""
+    match = re.search(r"^\w+: (\d+) checks passed, (\d+) failed$", text, re.MULTILINE)
     return Count(int(match.group(1)), int(match.group(2))) if match else Count(failed=1)
 
 
