@@ -123,7 +123,7 @@ void DirectPath::post(const Operation& op, uint32_t index, uint32_t signature, b
   if (isInline) {
     const bool gives =
         op.kind == OpKind::kAllreduce || (op.kind == OpKind::kBroadcast && op.root == rank_);
-    if (gives) std::memcpy(mine.data, op.input, op.bytes());
+    if (gives && op.count > 0) std::memcpy(mine.data, op.input, op.bytes());
   } else {
     const bool receivesOnly = op.kind == OpKind::kBroadcast && op.root != rank_;
     const auto in = connection_.segments().locate(op.input, op.bytes());

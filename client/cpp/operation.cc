@@ -32,7 +32,7 @@ uint32_t signatureOf(const Operation& op) {
     hash = mix(hash, word);
   }
   uint64_t rest = 0;
-  std::memcpy(&rest, text, left);
+  if (left > 0) std::memcpy(&rest, text, left);
   hash = mix(hash, rest);
   for (uint32_t i = 0; i < op.ndim; ++i) hash = mix(hash, static_cast<uint64_t>(op.shape[i]));
   if (op.prescale != 1.0 || op.postscale != 1.0)

@@ -74,3 +74,8 @@ TEST_CASE("names that end in zeros are told from shorter ones") {
   CHECK(signatureOf(base(std::string_view("a\0", 2))) != signatureOf(base("a")));
   CHECK(signatureOf(base(std::string_view("abcdefgh\0", 9))) != signatureOf(base("abcdefgh")));
 }
+
+TEST_CASE("an operation without a name, as it is made, has a signature too") {
+  // Once it was made with memcpy from nowhere.
+  CHECK(signatureOf(Operation{}) != 0);
+}
