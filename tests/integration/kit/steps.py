@@ -14,9 +14,10 @@ def _is_victim(rank, victim):
 
 
 def _idle(rank, session, victim):
+    buffer = session.alloc(8)
     rank.tell()
     rank.hear()
-    session.allreduce('after', session.alloc(8))
+    session.allreduce('after', buffer)
 
 
 def _after_alloc(rank, session, victim):
@@ -139,6 +140,10 @@ STEPS = {
     'waits in async': _waits_in_async, 'big async': _big_async, 'groups': _groups,
     'gather': _gather, 'isolated sum': _isolated_sum, 'isolated gather': _isolated_gather,
 }
+
+
+# Steps in which the ranks sleep until one is killed; in the others they all work without a pause.
+WAITING = ('idle', 'after alloc', 'waits in direct', 'after submit', 'waits in async')
 
 
 def is_isolated(step):
