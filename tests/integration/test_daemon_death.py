@@ -28,15 +28,15 @@ def _wait_somehow(rank, step):
     raise AssertionError('the step ended without a failure')
 
 
-@pytest.mark.parametrize('step', ['idle', 'waits in direct', 'waits in async', 'big async',
-                                  'gather', 'isolated sum', 'isolated gather'])
+@pytest.mark.parametrize('step', ['waits in direct', 'waits in async', 'big async', 'gather',
+                                  'isolated sum', 'isolated gather'])
 def test_every_wait_for_the_daemon_ends_when_it_is_killed(daemons, dice, measured, step):
     daemon = daemons()
     with ranks.Group(daemon.socket, _RANKS, _wait_somehow, step) as group:
         group.hear()
         time.sleep(dice.random() * 0.01)  # A random moment of the step, not a synchronisation.
         began = daemon.kill()
-        if step in ('idle', 'waits in direct'):
+        if step == 'waits in direct':
             group.tell()
         results = group.results(10)
     _check_lost(results, began, measured)
