@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "shm/memfd.h"
+#include "tests/kit/abstract_address.h"
 #include "tests/kit/capture_stderr.h"
 #include "tests/kit/daemon_fixture.h"
 #include "tests/kit/hostile_client.h"
@@ -39,7 +40,7 @@ using Opened = Result<std::unique_ptr<Connection>>;
 class ScriptedDaemon {
  public:
   ScriptedDaemon()
-      : address("@rueda-scripted-" + std::to_string(::getpid())),
+      : address(rueda::kit::abstractAddress()),
         listener_(std::move(rueda::shm::listenUnix(address, 0600)).value()) {}
 
   // Accepts the next client and reads its hello; false if none comes.

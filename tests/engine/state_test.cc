@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "tests/kit/abstract_address.h"
 #include "tests/kit/daemon_fixture.h"
 #include "tests/kit/hostile_client.h"
 #include "tests/kit/operations.h"
@@ -171,7 +172,7 @@ TEST_CASE("health says when the daemon drains") {
 TEST_CASE("a snapshot that the engine does not give in time is an error") {
   // Of an engine that nobody runs.
   rueda::execute::WorkerPool pool(1);
-  const std::string address = "@rueda-state-test-" + std::to_string(::getpid());
+  const std::string address = rueda::kit::abstractAddress();
   auto listener = rueda::shm::listenUnix(address, 0600);
   REQUIRE(listener.isOk());
   rueda::engine::Engine engine({}, std::move(listener).value(), pool);

@@ -1,24 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/kit/daemon_fixture.h"
 
-#include <unistd.h>
-
 #include <utility>
 
 #include "daemon/base/log.h"
 #include "shm/unix_socket.h"
+#include "tests/kit/abstract_address.h"
 
 namespace rueda::kit {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
-
-// Of this process; the pid keeps tests that run at once apart.
-std::string nextSocket() {
-  static std::atomic<int> count{0};
-  return "@rueda-test-" + std::to_string(::getpid()) + "-" + std::to_string(count.fetch_add(1));
-}
 
 // A rank that closes ends the job, so that all close together. One whose job has failed goes on.
 void meetAtEnd(client::Client* client) {
@@ -31,7 +24,7 @@ void meetAtEnd(client::Client* client) {
 
 }  // namespace
 
-DaemonFixture::DaemonFixture(DaemonSetup setup) : socket_(nextSocket()) {
+DaemonFixture::DaemonFixture(DaemonSetup setup) : socket_(abstractAddress()) {
   base::initLog(base::LogLevel::kOff, false);
   setup.engine.socket = socket_;
   if (setup.engine.quota.bytesPerUid == 0) setup.engine.quota.bytesPerUid = uint64_t{8} << 30;

@@ -178,6 +178,33 @@ TEST_CASE("a group does not wait for a member that was refused") {
   CHECK(namesOf(table.takeReady()) == Names{"a"});
 }
 
+TEST_CASE("what is complete of a group is let go when the rest does not come") {
+  // Once a rank that took the group's names one by one waited for the first, and rank 0 for the
+  // last.
+  const TimePoint start = TimePoint{} + std::chrono::seconds(10);
+  TensorTable table(kJob, 2);
+  for (const char* name : {"a", "b"}) {
+    Request request = grouped(0, name, 1, 2);
+    request.arrived = start;
+    REQUIRE(table.add(&request).isOk());
+  }
+  CHECK_FALSE(table.releaseGroups(TimePoint::max()));  // Nothing of it is complete.
+  Request first = makeRequest(1, "a");
+  first.arrived = start + std::chrono::seconds(1);
+  REQUIRE(table.add(&first).isOk());
+  CHECK_FALSE(table.releaseGroups(start + std::chrono::seconds(1)));
+  CHECK(table.takeReady().empty());
+  CHECK(table.releaseGroups(start + std::chrono::seconds(2)));
+  CHECK(namesOf(table.takeReady()) == Names{"a"});
+  // The rest comes later, and is let go in the same way.
+  Request last = makeRequest(1, "b");
+  last.arrived = start + std::chrono::seconds(3);
+  REQUIRE(table.add(&last).isOk());
+  CHECK(table.releaseGroups(start + std::chrono::seconds(4)));
+  CHECK(namesOf(table.takeReady()) == Names{"b"});
+  CHECK(table.empty());
+}
+
 TEST_CASE("an error inside a group does not hold up the rest of it") {
   TensorTable table(kJob, 2);
   REQUIRE(add(&table, grouped(0, "a", 1, 2)).isOk());

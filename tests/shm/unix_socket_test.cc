@@ -13,11 +13,13 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/kit/abstract_address.h"
 #include "tests/kit/temp_dir.h"
 
 namespace {
 
 using namespace rueda::shm;  // NOLINT: the whole header is under test.
+using rueda::kit::abstractAddress;
 using rueda::kit::TempDir;
 
 // Two ends of a connection of the product's kind.
@@ -164,9 +166,7 @@ TEST_CASE("a full socket says so and takes more once it has been read") {
 
 TEST_CASE("clients reach a listener at a path and at an abstract name, and it knows them") {
   const TempDir dir;
-  const std::string address = GENERATE(false, true)
-                                  ? dir.file("s")
-                                  : "@rueda-unix-socket-test-" + std::to_string(::getpid());
+  const std::string address = GENERATE(false, true) ? dir.file("s") : abstractAddress();
   const auto listener = listenUnix(address, 0600);
   REQUIRE(listener.isOk());
   CHECK(acceptUnix(listener.value().get()).status().code() == Code::kUnavailable);  // Nobody waits.
@@ -183,7 +183,7 @@ TEST_CASE("clients reach a listener at a path and at an abstract name, and it kn
 }
 
 TEST_CASE("an abstract socket leaves nothing behind") {
-  const std::string address = "@rueda-unix-socket-gone-" + std::to_string(::getpid());
+  const std::string address = abstractAddress();
   { const auto listener = listenUnix(address, 0600); }
   CHECK(connectUnix(address).status().code() == Code::kUnavailable);
   CHECK(listenUnix(address, 0600).isOk());
@@ -201,9 +201,7 @@ TEST_CASE("the mode of a socket is the one asked for") {
 
 TEST_CASE("a second listener is refused, and the first is not disturbed") {
   const TempDir dir;
-  const std::string address = GENERATE(false, true)
-                                  ? dir.file("s")
-                                  : "@rueda-unix-socket-two-" + std::to_string(::getpid());
+  const std::string address = GENERATE(false, true) ? dir.file("s") : abstractAddress();
   const auto first = listenUnix(address, 0600);
   REQUIRE(first.isOk());
   const auto second = listenUnix(address, 0600);
