@@ -63,77 +63,69 @@ std::vector<Bytes> inputsOf(int ranks, DType dtype, uint64_t count, uint64_t see
   return inputs;
 }
 
-// In place on all ranks of a new job; "" when every rank got exactly the reduction of one core.
-std::string allreduceOn(const DaemonFixture& daemon, Path path, int ranks,
-                        const rueda::shm::ReduceSpec& spec, uint64_t count) {
-  const auto inputs = inputsOf(ranks, spec.dtype, count, count + 1);
-  const Bytes expected = rueda::kit::expectedReduction(spec, inputs);
+// In place, by one rank of all; "" when it got exactly the reduction of one core.
+std::string allreduceOn(Client& client, Path path, const rueda::shm::ReduceSpec& spec,
+                        uint64_t count) {
+  const auto inputs = inputsOf(client.size(), spec.dtype, count, count + 1);
   const std::vector<int64_t> shape = {static_cast<int64_t>(count)};
-  const auto body = [&](Client& client, int rank) {
-    Tensor tensor(client, path, inputs[static_cast<size_t>(rank)]);
-    auto op = rueda::kit::allreduce("x", shape, tensor.data, tensor.data);
-    op.dtype = spec.dtype;
-    op.reduceOp = spec.op;
-    op.prescale = spec.prescale;
-    op.postscale = spec.postscale;
-    const Status status = runOn(client, path, op);
-    if (!status.isOk()) return problem("allreduce", status);
-    return std::string(tensor.equals(expected) ? "" : "wrong result");
-  };
-  return runRanks(daemon, ranks, body, path == Path::kIsolated ? isolate : nullptr);
+  Tensor tensor(client, path, inputs[static_cast<size_t>(client.rank())]);
+  auto op = rueda::kit::allreduce("x", shape, tensor.data, tensor.data);
+  op.dtype = spec.dtype;
+  op.reduceOp = spec.op;
+  op.prescale = spec.prescale;
+  op.postscale = spec.postscale;
+  const Status status = runOn(client, path, op);
+  if (status.isOk() && tensor.equals(rueda::kit::expectedReduction(spec, inputs))) return "";
+  return std::string(rueda::shm::reduceOpName(spec.op)) + " of " + std::to_string(count) + " " +
+         rueda::shm::dtypeName(spec.dtype) + ": " + status.toString() + "; ";
 }
+
+const auto isolatesOn = [](Path path) { return path == Path::kIsolated ? isolate : nullptr; };
 
 }  // namespace
 
 TEST_CASE("allreduce sums every count on every path, bit for bit") {
   DaemonFixture daemon;
   const Path path = GENERATE(from_range(std::begin(kPaths), std::end(kPaths)));
-  // Nothing, inline in the flag's line (up to 14 floats), one slice, several slices and chunks.
-  const uint64_t count = GENERATE(0, 1, 14, 15, 1000, 65537, 1u << 20);
-  CAPTURE(static_cast<int>(path), count);
-  CHECK(allreduceOn(daemon, path, 2, {DType::kFloat32, ReduceOp::kSum, 2}, count) == "");
+  CAPTURE(static_cast<int>(path));
+  const auto body = [&](Client& client, int) {
+    std::string wrong;
+    // Nothing, inline in the flag's line (up to 14 floats), one slice, several slices and chunks.
+    for (const uint64_t count : {0u, 1u, 14u, 15u, 1000u, 65537u, 1u << 20})
+      wrong += allreduceOn(client, path, {DType::kFloat32, ReduceOp::kSum, 2}, count);
+    return wrong;
+  };
+  CHECK(runRanks(daemon, 2, body, isolatesOn(path)) == "");
 }
 
 TEST_CASE("allreduce knows every data type and operation") {
   DaemonFixture daemon;
   const Path path = GENERATE(Path::kDirect, Path::kDirectStaged, Path::kIsolated);
   CAPTURE(static_cast<int>(path));
-  const std::vector<int64_t> shape = {20};
-  const auto check = [&](Client& client, int rank, DType dtype, ReduceOp reduceOp) {
-    const auto inputs = inputsOf(3, dtype, 20, static_cast<uint64_t>(dtype));
-    Tensor tensor(client, path, inputs[static_cast<size_t>(rank)]);
-    auto op = rueda::kit::allreduce("x", shape, tensor.data, tensor.data);
-    op.dtype = dtype;
-    op.reduceOp = reduceOp;
-    const Status status = runOn(client, path, op);
-    const bool isRight = tensor.equals(rueda::kit::expectedReduction({dtype, reduceOp, 3}, inputs));
-    if (status.isOk() && isRight) return std::string();
-    return std::string(rueda::shm::reduceOpName(reduceOp)) + " of " + rueda::shm::dtypeName(dtype) +
-           ": " + status.toString();
-  };
-  const auto body = [&](Client& client, int rank) {
+  const auto body = [&](Client& client, int) {
     std::string wrong;
     for (const DType dtype : rueda::kit::kDTypes)
-      for (const ReduceOp op : rueda::kit::kReduceOps) wrong += check(client, rank, dtype, op);
+      for (const ReduceOp op : rueda::kit::kReduceOps)
+        wrong += allreduceOn(client, path, {dtype, op, 3}, 20);
     return wrong;
   };
-  CHECK(runRanks(daemon, 3, body, path == Path::kIsolated ? isolate : nullptr) == "");
+  CHECK(runRanks(daemon, 3, body, isolatesOn(path)) == "");
 }
 
-TEST_CASE("one to eight ranks get the same sum") {
+TEST_CASE("one to eight ranks get the same sum, with and without scales") {
   DaemonFixture daemon;
   const int ranks = GENERATE(range(1, 9));
   const Path path = GENERATE(Path::kDirect, Path::kRingForeign, Path::kIsolated);
   CAPTURE(ranks, static_cast<int>(path));
-  CHECK(allreduceOn(daemon, path, ranks, {DType::kFloat32, ReduceOp::kAverage, ranks}, 5000) == "");
-}
-
-TEST_CASE("scales are applied on every path") {
-  DaemonFixture daemon;
-  const Path path = GENERATE(from_range(std::begin(kPaths), std::end(kPaths)));
-  const uint64_t count = GENERATE(3, 3000);
-  CAPTURE(static_cast<int>(path), count);
-  CHECK(allreduceOn(daemon, path, 2, {DType::kFloat32, ReduceOp::kSum, 2, 0.5, 3.0}, count) == "");
+  const auto body = [&](Client& client, int) {
+    std::string wrong;
+    for (const uint64_t count : {3u, 5000u}) {
+      wrong += allreduceOn(client, path, {DType::kFloat32, ReduceOp::kAverage, ranks}, count);
+      wrong += allreduceOn(client, path, {DType::kFloat32, ReduceOp::kSum, ranks, 0.5, 3}, count);
+    }
+    return wrong;
+  };
+  CHECK(runRanks(daemon, ranks, body, isolatesOn(path)) == "");
 }
 
 TEST_CASE("a scalar and a tensor of zero elements are operations like others") {
@@ -152,7 +144,7 @@ TEST_CASE("a scalar and a tensor of zero elements are operations like others") {
     std::memcpy(&got, tensor.data, sizeof got);
     return std::string(got == (shape.empty() ? 3.0f : mine) ? "" : "wrong result");
   };
-  CHECK(runRanks(daemon, 2, body, path == Path::kIsolated ? isolate : nullptr) == "");
+  CHECK(runRanks(daemon, 2, body, isolatesOn(path)) == "");
 }
 
 TEST_CASE("allreduce into another buffer leaves the input alone") {
@@ -171,7 +163,7 @@ TEST_CASE("allreduce into another buffer leaves the input alone") {
     if (!status.isOk()) return problem("allreduce", status);
     return std::string(output.equals(expected) && input.equals(mine) ? "" : "wrong result");
   };
-  CHECK(runRanks(daemon, 2, body, path == Path::kIsolated ? isolate : nullptr) == "");
+  CHECK(runRanks(daemon, 2, body, isolatesOn(path)) == "");
 }
 
 TEST_CASE("own and foreign memory meet in one operation") {
@@ -195,18 +187,23 @@ TEST_CASE("own and foreign memory meet in one operation") {
 TEST_CASE("broadcast brings the root's bytes to all ranks on every path") {
   DaemonFixture daemon;
   const Path path = GENERATE(from_range(std::begin(kPaths), std::end(kPaths)));
-  const uint64_t count = GENERATE(0, 1, 14, 15, 300000);
-  const int root = GENERATE(0, 2);
-  CAPTURE(static_cast<int>(path), count, root);
-  const auto inputs = inputsOf(3, DType::kFloat32, count, 3);
-  const std::vector<int64_t> shape = {static_cast<int64_t>(count)};
-  const auto body = [&](Client& client, int rank) {
-    Tensor tensor(client, path, inputs[static_cast<size_t>(rank)]);
+  CAPTURE(static_cast<int>(path));
+  const auto broadcast = [&](Client& client, uint64_t count, int root) -> std::string {
+    const auto inputs = inputsOf(3, DType::kFloat32, count, 3);
+    const std::vector<int64_t> shape = {static_cast<int64_t>(count)};
+    Tensor tensor(client, path, inputs[static_cast<size_t>(client.rank())]);
     const Status status = runOn(client, path, rueda::kit::broadcast("x", shape, tensor.data, root));
-    if (!status.isOk()) return problem("broadcast", status);
-    return std::string(tensor.equals(inputs[static_cast<size_t>(root)]) ? "" : "wrong bytes");
+    if (status.isOk() && tensor.equals(inputs[static_cast<size_t>(root)])) return "";
+    return std::to_string(count) + " from " + std::to_string(root) + ": " + status.toString() +
+           "; ";
   };
-  CHECK(runRanks(daemon, 3, body, path == Path::kIsolated ? isolate : nullptr) == "");
+  const auto body = [&](Client& client, int) {
+    std::string wrong;
+    for (const uint64_t count : {0u, 1u, 14u, 15u, 300000u})
+      for (const int root : {0, 2}) wrong += broadcast(client, count, root);
+    return wrong;
+  };
+  CHECK(runRanks(daemon, 3, body, isolatesOn(path)) == "");
 }
 
 TEST_CASE("nobody passes a barrier before all have come") {

@@ -35,6 +35,13 @@ struct Tensor {
 // How one rank goes about a step: its own business, drawn for each rank.
 enum class Manner { kBlocking, kOneByOne, kOneGroup };
 
+// In a step of style 3 ranks that group meet ranks that block; in others they do not.
+Manner mannerIn(uint64_t styles, std::mt19937_64& random) {
+  if (styles == 0) return random() % 2 == 0 ? Manner::kBlocking : Manner::kOneByOne;
+  if (styles < 3) return random() % 2 == 0 ? Manner::kOneGroup : Manner::kOneByOne;
+  return static_cast<Manner>(random() % 3);
+}
+
 std::vector<Tensor> randomStep(std::mt19937_64& random, int ranks) {
   std::vector<Tensor> tensors(1 + random() % 6);
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -145,8 +152,9 @@ TEST_CASE("random jobs get the bits of one core, however they go about it") {
   for (int step = 0; step < 4; ++step) {
     steps.push_back(randomStep(random, ranks));
     manners.emplace_back();
-    for (int rank = 0; rank < ranks; ++rank)
-      manners.back().push_back(static_cast<Manner>(random() % 3));
+    // Groups that others take one by one run, but only after a while: not in every step.
+    const uint64_t styles = random() % 4;
+    for (int rank = 0; rank < ranks; ++rank) manners.back().push_back(mannerIn(styles, random));
   }
   const auto body = [&](Client& client, int rank) -> std::string {
     for (size_t step = 0; step < steps.size(); ++step) {
