@@ -42,17 +42,23 @@ struct DirectPayload {
   uint32_t reserved;
 };
 
+// A payload on a line: kInlineBytes, zeros where it is shorter, and 8 more that stay zero, so that
+// it is whole vectors of every instruction set.
+struct InlineVectors {
+  char bytes[64];
+};
+
 // One cache line: the flag and up to 56 bytes travel in one transfer. The line behind it is left
 // empty, since the adjacent-line prefetcher would make two ranks share it.
 struct alignas(128) PostLine {
   std::atomic<uint64_t> word;  // tagged(index, signature), signature never 0. Its rank writes it.
   union {
-    char data[kInlineBytes];
+    InlineVectors vectors;
     DirectPayload payload;
   };
 };
 static_assert(sizeof(PostLine) == 128);
-static_assert(offsetof(PostLine, data) == 8);
+static_assert(offsetof(PostLine, vectors) == 8);
 
 struct alignas(64) ClaimLine {
   std::atomic<uint64_t> word;  // tagged(index, chunks claimed of this slice)

@@ -36,7 +36,27 @@ std::optional<ReduceOp> reduceOpFromWire(uint8_t value);
 std::optional<OpKind> opKindFromWire(uint8_t value);
 
 // Bytes of one element: 1, 2, 4 or 8.
-size_t dtypeSize(DType dtype);
+constexpr size_t dtypeSize(DType dtype) {
+  switch (dtype) {
+    case DType::kUint8:
+    case DType::kInt8:
+    case DType::kBool:
+      return 1;
+    case DType::kUint16:
+    case DType::kInt16:
+    case DType::kFloat16:
+    case DType::kBfloat16:
+      return 2;
+    case DType::kInt32:
+    case DType::kFloat32:
+      return 4;
+    case DType::kInt64:
+    case DType::kFloat64:
+      return 8;
+  }
+  return 1;
+}
+
 const char* dtypeName(DType dtype);     // "float32"
 const char* reduceOpName(ReduceOp op);  // "sum"
 const char* opKindName(OpKind kind);    // "allreduce"

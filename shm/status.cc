@@ -45,13 +45,23 @@ const char* codeName(Code code) {
   return "unknown code";
 }
 
+Status::Status(Code code, std::string message) {
+  if (code != Code::kOk)
+    failure_ = std::make_shared<const Failure>(Failure{code, std::move(message)});
+}
+
+const std::string& Status::message() const {
+  static const std::string kNone;
+  return isOk() ? kNone : failure_->message;
+}
+
 Status Status::fromErrno(Code code, const std::string& what, int error) {
   char buffer[128];
   return {code, what + ": " + strerror_r(error, buffer, sizeof buffer)};
 }
 
 std::string Status::toString() const {
-  return message_.empty() ? codeName(code_) : std::string(codeName(code_)) + ": " + message_;
+  return message().empty() ? codeName(code()) : std::string(codeName(code())) + ": " + message();
 }
 
 }  // namespace rueda::shm

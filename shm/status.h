@@ -4,6 +4,7 @@
 // Expected failures as values: a code, a text with the object's name and numbers, and Result<T>.
 // Any thread. Free of third-party code, since this is linked into training processes.
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -36,24 +37,31 @@ enum class Code : int32_t {
 // The lower-case text of a code, for logs and errors ("rank lost").
 const char* codeName(Code code);
 
+// Success is a null pointer: an operation of two ranks on 4 bytes returns through half a dozen
+// functions in 0.2 us.
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Code code, std::string message) : code_(code), message_(std::move(message)) {}
+  // kOk gives an ok status without the text.
+  Status(Code code, std::string message);
 
   static Status ok() { return {}; }
   // From errno: "<what>: <strerror>".
   static Status fromErrno(Code code, const std::string& what, int error);
 
-  bool isOk() const { return code_ == Code::kOk; }
-  Code code() const { return code_; }
-  const std::string& message() const { return message_; }
+  bool isOk() const { return failure_ == nullptr; }
+  Code code() const { return isOk() ? Code::kOk : failure_->code; }
+  // Empty if ok. Lives as long as this or a copy of it.
+  const std::string& message() const;
   // "rank lost: rank 1 …", for logs.
   std::string toString() const;
 
  private:
-  Code code_ = Code::kOk;
-  std::string message_;
+  struct Failure {
+    Code code;
+    std::string message;
+  };
+  std::shared_ptr<const Failure> failure_;
 };
 
 template <typename T>

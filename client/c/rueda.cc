@@ -57,15 +57,19 @@ Status checkSession(const rueda_session* session) {
   return Status::ok();
 }
 
-// Reads a caller's struct, which may be of another version: missing fields are zero.
+// The caller's struct as this version knows it: the struct itself, or for an older caller `copy`,
+// with zero for the fields that it lacks. nullptr if its size is not set.
 template <typename T>
-Status readVersioned(const T* from, T* to) {
+const T* ofThisVersion(const T* from, T* copy) {
   if (from == nullptr || from->struct_size < offsetof(T, struct_size) + sizeof from->struct_size)
-    return {Code::kInvalidArgument, "struct_size is not set"};
-  std::memset(static_cast<void*>(to), 0, sizeof *to);
-  std::memcpy(static_cast<void*>(to), from, std::min<size_t>(sizeof *to, from->struct_size));
-  return Status::ok();
+    return nullptr;
+  if (from->struct_size >= sizeof *from) return from;
+  std::memset(static_cast<void*>(copy), 0, sizeof *copy);
+  std::memcpy(static_cast<void*>(copy), from, from->struct_size);
+  return copy;
 }
+
+Status sizeNotSet() { return {Code::kInvalidArgument, "struct_size is not set"}; }
 
 Status countElements(const rueda_op& raw, Operation* op) {
   op->count = 1;
@@ -80,8 +84,10 @@ Status countElements(const rueda_op& raw, Operation* op) {
 }
 
 Status toOperation(const rueda_op* from, Operation* op) {
-  rueda_op raw;
-  RUEDA_RETURN_IF_ERROR(readVersioned(from, &raw));
+  rueda_op copy;
+  const rueda_op* const known = ofThisVersion(from, &copy);
+  if (known == nullptr) return sizeNotSet();
+  const rueda_op& raw = *known;
   const auto kind = rueda::shm::opKindFromWire(raw.kind);
   const auto dtype = rueda::shm::dtypeFromWire(raw.dtype);
   const auto reduceOp = rueda::shm::reduceOpFromWire(raw.reduce_op);
@@ -176,8 +182,10 @@ int32_t rueda_open(const rueda_options* options, rueda_session** session) {
   if (session == nullptr) return invalid("session is NULL");
   *session = nullptr;
   return guarded([&]() -> Status {
-    rueda_options raw;
-    RUEDA_RETURN_IF_ERROR(readVersioned(options, &raw));
+    rueda_options copy;
+    const rueda_options* const known = ofThisVersion(options, &copy);
+    if (known == nullptr) return sizeNotSet();
+    const rueda_options& raw = *known;
     if (raw.size < 1 || raw.rank < 0 || raw.rank >= raw.size)
       return {Code::kInvalidArgument,
               "rank " + std::to_string(raw.rank) + " of " + std::to_string(raw.size)};

@@ -57,6 +57,25 @@ bool claim(shm::ClaimLine* line, uint32_t index, uint32_t chunks, uint32_t* chun
   }
 }
 
+// The right to be in run(). A thread that does not get it does something else, so a lock with its
+// list of waiters would be for nothing.
+class Turn {
+ public:
+  // acquire and release: the next one sees what this one left.
+  explicit Turn(std::atomic<bool>& busy)
+      : busy_(busy), isHeld_(!busy.exchange(true, std::memory_order_acquire)) {}
+  ~Turn() {
+    if (isHeld_) busy_.store(false, std::memory_order_release);
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  bool isHeld() const { return isHeld_; }
+
+ private:
+  std::atomic<bool>& busy_;
+  const bool isHeld_;
+};
+
 }  // namespace
 
 DirectPath::DirectPath(Connection& connection, Patience& patience, WaitNotes& notes, int rank,
@@ -74,8 +93,8 @@ bool DirectPath::offers(const Operation& op) const {
 }
 
 DirectPath::End DirectPath::run(const Operation& op, uint32_t* index, bool* tried) {
-  const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
-  *tried = lock.owns_lock();
+  const Turn turn(busy_);
+  *tried = turn.isHeld();
   if (!*tried) return End::kFallback;
   if (connection_.hasFailed()) return End::kFailed;
   if (detached_) attachAgain();
@@ -101,14 +120,12 @@ void DirectPath::detourEnded(std::optional<uint32_t> index) {
 }
 
 DirectPath::End DirectPath::runPosted(const Operation& op, uint32_t index, uint32_t signature) {
-  const bool isInline = op.kind == OpKind::kBarrier || op.bytes() <= shm::kInlineBytes;
-  post(op, index, signature, isInline);
+  if (op.kind == OpKind::kBarrier || op.bytes() <= shm::kInlineBytes)
+    return runInline(op, index, signature);
+  line(index, rank_).payload = payloadOf(op);
+  post(index, signature);
   const End posted = awaitPosts(op, index, signature);
   if (posted != End::kDone) return posted;
-  if (isInline) {
-    finishInline(op, index);
-    return End::kDone;
-  }
   Tensors tensors;
   bool staged = false;
   if (!resolve(op, index, &tensors, &staged)) return End::kFailed;
@@ -117,32 +134,45 @@ DirectPath::End DirectPath::runPosted(const Operation& op, uint32_t index, uint3
                                        : sumSlices(op, index, tensors);
 }
 
-// Puts the operation on this rank's line.
-void DirectPath::post(const Operation& op, uint32_t index, uint32_t signature, bool isInline) {
-  shm::PostLine& mine = line(index, rank_);
-  if (isInline) {
-    const bool gives =
-        op.kind == OpKind::kAllreduce || (op.kind == OpKind::kBroadcast && op.root == rank_);
-    if (gives && op.count > 0) std::memcpy(mine.data, op.input, op.bytes());
-  } else {
-    const bool receivesOnly = op.kind == OpKind::kBroadcast && op.root != rank_;
-    const auto in = connection_.segments().locate(op.input, op.bytes());
-    const auto out =
-        op.kind == OpKind::kBroadcast ? in : connection_.segments().locate(op.output, op.bytes());
-    shm::DirectPayload payload{};
-    payload.staged = !receivesOnly && (!in || !out) ? 1 : 0;
-    const Place from = payload.staged != 0 ? staging_ : in.value_or(Place{});
-    const Place to = payload.staged != 0 ? staging_ : out.value_or(Place{});
-    payload.inSegment = from.segment;
-    payload.inOffset = from.offset;
-    payload.outSegment = to.segment;
-    payload.outOffset = to.offset;
-    mine.payload = payload;
+// The payload travels in the line of its flag, and every rank sums.
+DirectPath::End DirectPath::runInline(const Operation& op, uint32_t index, uint32_t signature) {
+  shm::InlineVectors own = {};
+  const bool gives =
+      op.kind == OpKind::kAllreduce || (op.kind == OpKind::kBroadcast && op.root == rank_);
+  if (gives && op.count > 0) {
+    std::memcpy(own.bytes, op.input, op.bytes());
+    std::memset(line(index, rank_).vectors.bytes, 0, shm::kInlineBytes);
+    std::memcpy(line(index, rank_).vectors.bytes, op.input, op.bytes());
   }
+  post(index, signature);
+  const End posted = awaitPosts(op, index, signature);
+  if (posted == End::kDone) finishInline(op, index, own);
+  return posted;
+}
+
+// Where this rank's tensors lie, for the others.
+shm::DirectPayload DirectPath::payloadOf(const Operation& op) const {
+  const bool receivesOnly = op.kind == OpKind::kBroadcast && op.root != rank_;
+  const auto in = connection_.segments().locate(op.input, op.bytes());
+  const auto out =
+      op.kind == OpKind::kBroadcast ? in : connection_.segments().locate(op.output, op.bytes());
+  shm::DirectPayload payload{};
+  payload.staged = !receivesOnly && (!in || !out) ? 1 : 0;
+  const Place from = payload.staged != 0 ? staging_ : in.value_or(Place{});
+  const Place to = payload.staged != 0 ? staging_ : out.value_or(Place{});
+  payload.inSegment = from.segment;
+  payload.inOffset = from.offset;
+  payload.outSegment = to.segment;
+  payload.outOffset = to.offset;
+  return payload;
+}
+
+// Shows what lies on this rank's line to the others.
+void DirectPath::post(uint32_t index, uint32_t signature) {
   // release: publishes the payload. The fence, where there is one, keeps the looks at the
   // withdrawal and at sleeping peers behind the post; otherwise that is the work of
   // processBarrier() there.
-  mine.word.store(tagged(index, signature), std::memory_order_release);
+  line(index, rank_).word.store(tagged(index, signature), std::memory_order_release);
   if (fencesPosts_) std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
@@ -194,16 +224,24 @@ DirectPath::End DirectPath::awaitPosts(const Operation& op, uint32_t index, uint
   return meeting == Meeting::kComplete ? End::kDone : End::kFallback;
 }
 
-void DirectPath::finishInline(const Operation& op, uint32_t index) const {
+// `own` is this rank's payload: to read it from the line would wait until the line, which the peers
+// are reading, has come back.
+void DirectPath::finishInline(const Operation& op, uint32_t index,
+                              const shm::InlineVectors& own) const {
   if (op.count == 0 || op.kind == OpKind::kBarrier) return;
   if (op.kind == OpKind::kBroadcast) {
-    std::memcpy(op.output, line(index, op.root).data, op.bytes());
+    std::memcpy(op.output, line(index, op.root).vectors.bytes, op.bytes());
     return;
   }
   const void* inputs[shm::kMaxRanks];
-  for (int rank = 0; rank < size_; ++rank) inputs[rank] = line(index, rank).data;
-  void* output = op.output;
-  shm::reduce(op.reduceSpec(size_), inputs, size_, &output, 1, op.count);
+  for (int rank = 0; rank < size_; ++rank) inputs[rank] = line(index, rank).vectors.bytes;
+  inputs[rank_] = own.bytes;
+  alignas(64) shm::InlineVectors sums;
+  void* output = sums.bytes;
+  // The zeros behind the payload too: whole vectors take half the time of a few elements.
+  shm::reduce(op.reduceSpec(size_), inputs, size_, &output, 1,
+              sizeof sums.bytes / shm::dtypeSize(op.dtype));
+  std::memcpy(op.output, sums.bytes, op.bytes());
 }
 
 // Turns every rank's places into addresses of this process.

@@ -7,7 +7,7 @@
 // submitted through the ring, where the daemon finds out what is wrong. shm/README.md has the
 // rules.
 
-#include <mutex>
+#include <atomic>
 #include <optional>
 
 #include "client/cpp/operation.h"
@@ -62,11 +62,13 @@ class DirectPath {
 
   void attachAgain();
   End runPosted(const Operation& op, uint32_t index, uint32_t signature);
-  void post(const Operation& op, uint32_t index, uint32_t signature, bool isInline);
+  End runInline(const Operation& op, uint32_t index, uint32_t signature);
+  shm::DirectPayload payloadOf(const Operation& op) const;
+  void post(uint32_t index, uint32_t signature);
   End awaitPosts(const Operation& op, uint32_t index, uint32_t signature);
   Meeting look(uint32_t index, uint64_t wanted, int* next) const;
   Meeting obeyVerdict(uint32_t index) const;
-  void finishInline(const Operation& op, uint32_t index) const;
+  void finishInline(const Operation& op, uint32_t index, const shm::InlineVectors& own) const;
   bool resolve(const Operation& op, uint32_t index, Tensors* tensors, bool* staged);
   End sumSlices(const Operation& op, uint32_t index, const Tensors& tensors);
   uint32_t sumSlice(const Operation& op, uint32_t index, const Tensors& tensors, uint32_t slice);
@@ -90,9 +92,8 @@ class DirectPath {
       fencesPosts_;  // Cores are shared, where sleeping must be cheap, or there is no other way.
   std::atomic<uint64_t> resume_{0};   // Bit 32 set, and the index to go on at.
   std::atomic<uint32_t> detours_{0};  // Operations given back that have not ended yet.
-  // Own lock.
-  std::mutex mutex_;  // Held for a whole operation.
-  // Guarded by mutex_.
+  std::atomic<bool> busy_{false};     // A thread is in run().
+  // Of the thread in run().
   uint32_t next_ = 1;
   bool detached_ = false;
   Place staging_;

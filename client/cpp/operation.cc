@@ -6,11 +6,43 @@
 namespace rueda::client {
 namespace {
 
-// One multiply and fold for 8 bytes: enough mixing for a signature, a few nanoseconds a name.
-uint64_t mix(uint64_t hash, uint64_t word) {
-  const auto product = static_cast<unsigned __int128>(hash ^ word) * 0x9E3779B97F4A7C15ull;
-  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64) ^ (word << 1);
-}
+// Hashes words by their place. The products do not wait for each other: a chain of them would take
+// longer than the rest of a small operation's way to its post.
+class WordHash {
+ public:
+  void add(uint64_t word) {
+    const auto product = static_cast<unsigned __int128>(word ^ key_) * 0x9E3779B97F4A7C15ull;
+    sum_ += static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+    key_ += 0xD1B54A32D192ED03ull;
+  }
+  // The caller adds the length too.
+  void addText(std::string_view text) {
+    const char* at = text.data();
+    const char* const end = at + text.size();
+    if (text.size() < sizeof(uint64_t)) {
+      for (; at != end; ++at) add(static_cast<uint8_t>(*at));
+      return;
+    }
+    for (; end - at > 8; at += 8) add(wordAt(at));
+    add(wordAt(end - 8));  // May overlap the one before.
+  }
+  // Mixes every bit of the sum into 32.
+  uint32_t finish() const {
+    const auto product = static_cast<unsigned __int128>(sum_) * 0x8CB92BA72F3D8DD7ull;
+    const uint64_t folded = static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+    return static_cast<uint32_t>(folded ^ folded >> 32);
+  }
+
+ private:
+  static uint64_t wordAt(const char* text) {
+    uint64_t word = 0;
+    std::memcpy(&word, text, sizeof word);
+    return word;
+  }
+
+  uint64_t key_ = 0x27220A95FE4D5EFBull;
+  uint64_t sum_ = 0;
+};
 
 uint64_t bitsOf(double value) {
   uint64_t bits = 0;
@@ -21,24 +53,17 @@ uint64_t bitsOf(double value) {
 }  // namespace
 
 uint32_t signatureOf(const Operation& op) {
-  uint64_t hash =
-      mix(0x27220A95FE4D5EFBull, op.name.size() << 32 | op.ndim << 24 | uint32_t(op.kind) << 16 |
-                                     uint32_t(op.dtype) << 8 | uint32_t(op.reduceOp));
-  const char* text = op.name.data();
-  size_t left = op.name.size();
-  for (; left >= 8; left -= 8, text += 8) {
-    uint64_t word = 0;
-    std::memcpy(&word, text, 8);
-    hash = mix(hash, word);
+  WordHash hash;
+  hash.add(op.name.size() << 32 | op.ndim << 24 | uint32_t(op.kind) << 16 |
+           uint32_t(op.dtype) << 8 | uint32_t(op.reduceOp));
+  hash.add(static_cast<uint64_t>(op.root));
+  hash.addText(op.name);
+  for (uint32_t i = 0; i < op.ndim; ++i) hash.add(static_cast<uint64_t>(op.shape[i]));
+  if (op.prescale != 1.0 || op.postscale != 1.0) {
+    hash.add(bitsOf(op.prescale));
+    hash.add(bitsOf(op.postscale));
   }
-  uint64_t rest = 0;
-  if (left > 0) std::memcpy(&rest, text, left);
-  hash = mix(hash, rest);
-  for (uint32_t i = 0; i < op.ndim; ++i) hash = mix(hash, static_cast<uint64_t>(op.shape[i]));
-  if (op.prescale != 1.0 || op.postscale != 1.0)
-    hash = mix(mix(hash, bitsOf(op.prescale)), bitsOf(op.postscale));
-  hash = mix(hash, static_cast<uint64_t>(op.root));
-  const auto signature = static_cast<uint32_t>(hash ^ hash >> 32);
+  const uint32_t signature = hash.finish();
   return signature == 0 ? 1 : signature;
 }
 

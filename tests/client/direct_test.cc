@@ -35,7 +35,7 @@ class Pair {
   // Rank 1 posts an operation with its one float of payload.
   void post(uint32_t index, const Operation& op, float value) {
     auto& line = board()->posts[index & 1][1];
-    std::memcpy(line.data, &value, sizeof value);
+    std::memcpy(line.vectors.bytes, &value, sizeof value);
     line.word.store(tagged(index, signatureOf(op)), std::memory_order_seq_cst);
     rueda::shm::ring(board()->arrival);
   }
