@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/negotiate/compatibility.h"
 
-#include <functional>
-#include <sstream>
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
 
 #include "daemon/base/log.h"
 
@@ -10,55 +11,92 @@ namespace rueda::negotiate {
 namespace {
 
 using flow::Request;
+using flow::TensorSpec;
 using shm::Code;
 using shm::OpKind;
 using shm::Status;
 
-std::string text(double value) {
-  std::ostringstream out;
-  out.precision(17);
-  out << value;
-  return out.str();
-}
+// What must be equal on all ranks: compared as values for every operation, and put into words when
+// they differ. The kinds of both specs are equal where `equal` is asked, but for the kind itself.
+struct Property {
+  const char* what;
+  bool (*equal)(const TensorSpec& a, const TensorSpec& b);
+  std::string (*words)(const TensorSpec& spec);
+};
 
-std::string upperKind(const Request& request) {
-  std::string name = shm::opKindName(request.spec.kind);
-  for (char& c : name) c = static_cast<char>(std::toupper(c));
-  return name;
-}
+std::string kindWords(const TensorSpec& spec) { return shm::opKindName(spec.kind); }
+bool equalKinds(const TensorSpec& a, const TensorSpec& b) { return a.kind == b.kind; }
 
-// Everything that must be equal, as text: "" when the field does not matter for the operation.
-std::string shapeFor(const Request& request) {
-  const auto& spec = request.spec;
-  if (spec.kind != OpKind::kAllgather) return flow::shapeText(spec.shape);
-  std::string rest = flow::shapeText({spec.shape.begin() + 1, spec.shape.end()});
+std::string dtypeWords(const TensorSpec& spec) { return shm::dtypeName(spec.dtype); }
+bool equalDtypes(const TensorSpec& a, const TensorSpec& b) { return a.dtype == b.dtype; }
+
+// An allgather joins its tensors along the first dimension, which is free.
+size_t freeDimensions(const TensorSpec& spec) { return spec.kind == OpKind::kAllgather ? 1 : 0; }
+
+std::string shapeWords(const TensorSpec& spec) {
+  if (freeDimensions(spec) == 0) return flow::shapeText(spec.shape);
+  const std::string rest = flow::shapeText({spec.shape.begin() + 1, spec.shape.end()});
   return "[*" + std::string(spec.shape.size() > 1 ? ", " : "") + rest.substr(1);
 }
 
-std::string scalesFor(const Request& request) {
-  return "prescale " + text(request.spec.prescale) + " and postscale " +
-         text(request.spec.postscale);
+bool equalShapes(const TensorSpec& a, const TensorSpec& b) {
+  const auto first = static_cast<ptrdiff_t>(freeDimensions(a));
+  return a.shape.size() == b.shape.size() &&
+         std::equal(a.shape.begin() + first, a.shape.end(), b.shape.begin() + first);
 }
 
-std::string reductionFor(const Request& request) {
-  return request.spec.kind == OpKind::kAllreduce ? shm::reduceOpName(request.spec.op) : "";
+std::string scaleWords(const TensorSpec& spec) {
+  char text[96];
+  std::snprintf(text, sizeof text, "prescale %.17g and postscale %.17g", spec.prescale,
+                spec.postscale);
+  return text;
 }
 
-std::string rootFor(const Request& request) {
-  return request.spec.kind == OpKind::kBroadcast ? "root " + std::to_string(request.spec.root) : "";
+// By bits: not a number agrees with itself.
+bool equalScales(const TensorSpec& a, const TensorSpec& b) {
+  return std::memcmp(&a.prescale, &b.prescale, sizeof a.prescale) == 0 &&
+         std::memcmp(&a.postscale, &b.postscale, sizeof a.postscale) == 0;
 }
 
-// Compares one property of all ranks with rank 0's; names the first that differs.
-Status compare(const std::vector<Request>& requests, const std::string& what,
-               const std::function<std::string(const Request&)>& property) {
-  const std::string first = property(requests.front());
+std::string reductionWords(const TensorSpec& spec) { return shm::reduceOpName(spec.op); }
+bool equalReductions(const TensorSpec& a, const TensorSpec& b) {
+  return a.kind != OpKind::kAllreduce || a.op == b.op;
+}
+
+std::string rootWords(const TensorSpec& spec) { return "root " + std::to_string(spec.root); }
+bool equalRoots(const TensorSpec& a, const TensorSpec& b) {
+  return a.kind != OpKind::kBroadcast || a.root == b.root;
+}
+
+constexpr Property kKind = {"operations", equalKinds, kindWords};
+// In the order in which scripts are told. "%" stands for the kind in capitals.
+constexpr Property kProperties[] = {
+    {"data types", equalDtypes, dtypeWords},
+    kKind,
+    {"% tensor shapes", equalShapes, shapeWords},
+    {"prescale and/or postscale factors", equalScales, scaleWords},
+    {"reduction operation", equalReductions, reductionWords},
+    {"% root ranks", equalRoots, rootWords},
+};
+
+std::string nameOf(const Property& property, const TensorSpec& spec) {
+  std::string name = property.what;
+  if (name.front() != '%') return name;
+  std::string kind = kindWords(spec);
+  for (char& c : kind) c = static_cast<char>(std::toupper(c));
+  return kind + name.substr(1);
+}
+
+// Compares one property of all ranks with the first one's; names the first that differs.
+Status compare(const std::vector<Request>& requests, const Property& property) {
+  const Request& first = requests.front();
   for (const Request& request : requests) {
-    const std::string other = property(request);
-    if (other == first) continue;
-    return {Code::kMismatch, "Mismatched " + what + " for '" + base::printable(request.name) +
-                                 "': rank " + std::to_string(requests.front().rank) + " has " +
-                                 first + ", but rank " + std::to_string(request.rank) + " has " +
-                                 other};
+    if (property.equal(first.spec, request.spec)) continue;
+    return {Code::kMismatch, "Mismatched " + nameOf(property, first.spec) + " for '" +
+                                 base::printable(request.name) + "': rank " +
+                                 std::to_string(first.rank) + " has " + property.words(first.spec) +
+                                 ", but rank " + std::to_string(request.rank) + " has " +
+                                 property.words(request.spec)};
   }
   return Status::ok();
 }
@@ -66,20 +104,11 @@ Status compare(const std::vector<Request>& requests, const std::string& what,
 }  // namespace
 
 Status checkCompatible(const std::vector<Request>& requests) {
-  const auto kind = [](const Request& r) { return std::string(shm::opKindName(r.spec.kind)); };
   // A barrier has no data type to compare.
   for (const Request& request : requests)
-    if (request.spec.kind == OpKind::kBarrier) return compare(requests, "operations", kind);
-  RUEDA_RETURN_IF_ERROR(compare(requests, "data types", [](const Request& r) {
-    return std::string(shm::dtypeName(r.spec.dtype));
-  }));
-  RUEDA_RETURN_IF_ERROR(compare(requests, "operations", kind));
-  RUEDA_RETURN_IF_ERROR(
-      compare(requests, upperKind(requests.front()) + " tensor shapes", shapeFor));
-  RUEDA_RETURN_IF_ERROR(compare(requests, "prescale and/or postscale factors", scalesFor));
-  RUEDA_RETURN_IF_ERROR(compare(requests, "reduction operation", reductionFor));
-  RUEDA_RETURN_IF_ERROR(compare(requests, "BROADCAST root ranks", rootFor));
-  const flow::TensorSpec& spec = requests.front().spec;
+    if (request.spec.kind == OpKind::kBarrier) return compare(requests, kKind);
+  for (const Property& property : kProperties) RUEDA_RETURN_IF_ERROR(compare(requests, property));
+  const TensorSpec& spec = requests.front().spec;
   if (spec.kind == OpKind::kBroadcast &&
       (spec.root < 0 || spec.root >= static_cast<int>(requests.size())))
     return {Code::kInvalidArgument, "broadcast '" + base::printable(requests.front().name) +
