@@ -81,6 +81,15 @@ struct Withdrawal {
   std::atomic<uint64_t> verdict;  // tagged(index, kVerdict…)
 };
 
+// How many asynchronous operations a rank has put into its ring. The last rank of those that start
+// operation n sees that the others have, and wakes the daemon, which then looks at the rings of
+// all: one wake-up for an operation instead of one for each rank. On who is last they cannot be
+// wrong, as each publishes its own count before it reads the others'. Where ranks start different
+// operations the counts say nothing; then kAsleepWanting and what a rank does before it sleeps do.
+struct alignas(128) StartLine {
+  std::atomic<uint64_t> count;  // Its rank.
+};
+
 struct Board {
   alignas(64) std::atomic<uint32_t> abort;  // Daemon: nonzero ends every direct operation.
   uint32_t reserved[3];
@@ -91,6 +100,7 @@ struct Board {
   PostLine posts[2][kMaxRanks];
   ClaimLine claims[2][kMaxRanks];
   PhaseLine phases[kMaxRanks];
+  StartLine starts[kMaxRanks];
 };
 static_assert(offsetof(Board, arrival) == 64);
 static_assert(offsetof(Board, done) == 128);

@@ -110,14 +110,20 @@ struct RowBlock {
 };
 static_assert(sizeof(RowBlock) == 24);
 
+// Of ControlHeader::daemonAsleep: when a client writes the eventfd after a submission.
+constexpr uint32_t kAwake = 0;          // Never: the daemon looks at the ring.
+constexpr uint32_t kAsleep = 1;         // If other ranks may be waiting for it (StartLine).
+constexpr uint32_t kAsleepWanting = 2;  // Always: some operation waits for this rank.
+
 // First page of a control segment. Each word on a line of its own; one writer a word.
 struct ControlHeader {
   alignas(64) std::atomic<uint32_t> submitTail;    //   0  client: next slot it will write
   alignas(64) std::atomic<uint32_t> submitHead;    //  64  daemon: next slot it will read
   alignas(64) std::atomic<uint32_t> completeTail;  // 128  daemon
   alignas(64) std::atomic<uint32_t> completeHead;  // 192  client
-  alignas(64) std::atomic<uint32_t> daemonAsleep;  // 256  daemon sets 1 = write the eventfd;
-                                                   //      the client that does takes it back to 0
+  alignas(64) std::atomic<uint32_t> daemonAsleep;  // 256  daemon sets kAsleep or kAsleepWanting;
+                                                   //      the client that writes the eventfd
+                                                   //      takes it back to kAwake
   alignas(64) std::atomic<uint32_t> completionBlocked;  // 320  daemon: 1 = ring full, tell me
   Bell completionBell;                                  // 384  daemon rings, client threads sleep
 };

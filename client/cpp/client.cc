@@ -30,7 +30,7 @@ Client::Client(const Options& options, std::unique_ptr<Connection> connection)
       connection_(std::move(connection)),
       memory_(*connection_),
       patience_(*connection_, options.interrupted),
-      submitter_(*connection_),
+      submitter_(*connection_, options.rank, options.size),
       direct_(*connection_, patience_, *this, options.rank, options.size),
       completions_(reinterpret_cast<char*>(connection_->control()) + shm::kCompletionOffset,
                    &connection_->control()->completeTail, &connection_->control()->completeHead) {}
@@ -212,8 +212,9 @@ Status Client::submit(const std::vector<Operation>& ops, std::vector<uint64_t>* 
   Status status;
   for (size_t i = 0; i < ops.size() && status.isOk(); ++i) {
     if (!hasRoom()) {
-      const Waited room = patience_.until([this] { return hasRoom(); },
-                                          connection_->control()->completionBell, [] {});
+      const Waited room = patience_.untilCompleted(
+          [this] { return hasRoom(); }, connection_->control()->completionBell,
+          [this] { submitter_.settle(); }, [] {}, milliseconds(0));
       if (room != Waited::kReady)
         status = room == Waited::kInterrupted ? Status(Code::kInterrupted, "interrupted in submit")
                                               : connection_->failure();
@@ -228,7 +229,7 @@ Status Client::submit(const std::vector<Operation>& ops, std::vector<uint64_t>* 
       submission.groupId = group;
     }
   }
-  if (status.isOk()) status = submitter_.write(submissions);
+  if (status.isOk()) status = submitter_.start(submissions);
   handles->clear();
   for (const Submission& submission : submissions) {
     if (!status.isOk() && submission.requestId != 0) forget(submission.requestId, true);

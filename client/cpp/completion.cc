@@ -107,6 +107,7 @@ Result<bool> Client::poll(uint64_t handle) {
     if (it == flights_.end()) return unknownHandle(handle);
     if (it->second.done) return true;
   }
+  submitter_.settle();
   connection_->pump();
   return connection_->hasFailed();
 }
@@ -130,8 +131,9 @@ Status Client::wait(uint64_t handle, milliseconds timeout) {
     entry.op.name = name;
     (void)submitter_.write({entry});
   };
-  const Waited waited = patience_.until([&] { return isDone(handle); },
-                                        connection_->control()->completionBell, note, timeout);
+  const Waited waited = patience_.untilCompleted([&] { return isDone(handle); },
+                                                 connection_->control()->completionBell,
+                                                 [this] { submitter_.settle(); }, note, timeout);
   if (waited == Waited::kTimedOut || waited == Waited::kInterrupted) {
     Submission end;
     end.type = shm::EntryType::kWaitEnd;

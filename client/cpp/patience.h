@@ -21,29 +21,38 @@ class Patience {
   // or the daemon's end.
   Waited untilAnswered(const std::function<bool()>& ready, shm::Bell& bell);
 
-  // Until `ready()`, the session's failure, an interrupt, or `timeout` (zero: none). `ready` is
-  // asked before the failure: what is complete counts, even if the job has ended since. `notice()`
-  // is called once when the wait has lasted long enough (1 ms) to tell the daemon about it.
+  // Until `ready()`, the session's failure or an interrupt. `ready` is asked before the failure:
+  // what is complete counts, even if the job has ended since. `notice()` is called once when the
+  // wait has lasted long enough (1 ms) to tell the daemon about it.
   template <typename Ready, typename Notice>
-  Waited until(const Ready& ready, shm::Bell& bell, const Notice& notice,
-               std::chrono::milliseconds timeout = std::chrono::milliseconds(0)) {
+  Waited until(const Ready& ready, shm::Bell& bell, const Notice& notice) {
     for (int i = 0; i < kQuickLooks; ++i)
       if (ready()) return Waited::kReady;
-    if (spin(ready)) return Waited::kReady;
+    if (spin(ready, !spare_)) return Waited::kReady;
+    return sleep([&ready] { return ready(); }, bell, [&notice] { notice(); }, {});
+  }
+
+  // As until, for what the daemon does: that may need this core, so the spin yields. `settle()` is
+  // called before the thread sleeps.
+  template <typename Ready, typename Settle, typename Notice>
+  Waited untilCompleted(const Ready& ready, shm::Bell& bell, const Settle& settle,
+                        const Notice& notice, std::chrono::milliseconds timeout) {
+    if (ready() || spin(ready, true)) return Waited::kReady;
+    settle();
     return sleep([&ready] { return ready(); }, bell, [&notice] { notice(); }, timeout);
   }
 
  private:
   template <typename Ready>
-  bool spin(const Ready& ready) {
+  bool spin(const Ready& ready, bool yields) {
     const auto end = std::chrono::steady_clock::now() + spinTime_;
     do {
       for (int i = 0; i < kPausesPerLook; ++i) {
         if (ready()) return true;
-        if (spare_)
-          __builtin_ia32_pause();
-        else
+        if (yields)
           yield();
+        else
+          __builtin_ia32_pause();
       }
     } while (std::chrono::steady_clock::now() < end);
     return false;

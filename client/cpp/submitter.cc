@@ -29,13 +29,51 @@ constexpr int64_t kMostSlotsAtOnce = shm::kRingSlots / 2;
 
 }  // namespace
 
-Submitter::Submitter(Connection& connection)
+Submitter::Submitter(Connection& connection, int rank, int size)
     : connection_(connection),
+      rank_(rank),
+      size_(size),
       ring_(reinterpret_cast<char*>(connection.control()) + shm::kSubmissionOffset,
             &connection.control()->submitTail, &connection.control()->submitHead) {}
 
 Status Submitter::write(const std::vector<Submission>& submissions) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  RUEDA_RETURN_IF_ERROR(publish(submissions));
+  ringDoorbell();
+  return Status::ok();
+}
+
+Status Submitter::start(const std::vector<Submission>& submissions) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  RUEDA_RETURN_IF_ERROR(publish(submissions));
+  // Ranks that must not touch each other's tensors may all the same write on the board, but not
+  // rely on what others write there.
+  const bool trusts = connection_.policy().directEnabled != 0;
+  std::atomic<uint64_t>& mine = connection_.board()->starts[rank_].count;
+  const uint64_t started = mine.load(std::memory_order_relaxed) + submissions.size();
+  mine.store(started, std::memory_order_seq_cst);
+  const bool isWanted =
+      connection_.control()->daemonAsleep.load(std::memory_order_seq_cst) == shm::kAsleepWanting;
+  if (!trusts || isWanted || mayBeLast(started))
+    ringDoorbell();
+  else
+    owesDoorbell_.store(true);
+  return Status::ok();
+}
+
+// seq_cst, here and where the own count is written: of two ranks at least one sees the other's.
+bool Submitter::mayBeLast(uint64_t started) const {
+  for (int rank = 0; rank < size_; ++rank)
+    if (connection_.board()->starts[rank].count.load(std::memory_order_seq_cst) < started)
+      return false;
+  return true;
+}
+
+void Submitter::settle() {
+  if (owesDoorbell_.load() && owesDoorbell_.exchange(false)) ringDoorbell();
+}
+
+Status Submitter::publish(const std::vector<Submission>& submissions) {
   int64_t staged = 0;
   for (const Submission& submission : submissions) {
     const int64_t slots = slotsOf(submission.op);
@@ -49,7 +87,6 @@ Status Submitter::write(const std::vector<Submission>& submissions) {
     staged += slots;
   }
   ring_.publish();
-  ringDoorbell();
   return Status::ok();
 }
 
@@ -115,11 +152,10 @@ void Submitter::nudge() {
 void Submitter::ringDoorbell() {
   std::atomic<uint32_t>& asleep = connection_.control()->daemonAsleep;
   // The load comes first: an exchange would take the line from the daemon at every submission.
-  if (asleep.load(std::memory_order_seq_cst) == 0 ||
-      asleep.exchange(0, std::memory_order_seq_cst) == 0)
+  if (asleep.load(std::memory_order_seq_cst) == shm::kAwake ||
+      asleep.exchange(shm::kAwake, std::memory_order_seq_cst) == shm::kAwake)
     return;
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(connection_.doorbell(), &one, sizeof one);
+  nudge();
 }
 
 }  // namespace rueda::client

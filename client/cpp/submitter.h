@@ -4,6 +4,7 @@
 // Writes operations and notes into the submission ring and rings the daemon's doorbell when it
 // sleeps. Any thread: one lock makes the ring single-producer.
 
+#include <atomic>
 #include <mutex>
 #include <vector>
 
@@ -29,19 +30,31 @@ struct Submission {
 
 class Submitter {
  public:
-  explicit Submitter(Connection& connection);
+  // `connection` outlives this.
+  Submitter(Connection& connection, int rank, int size);
 
-  // Publishes all of them together. Waits while the ring is full; the session's failure ends that.
+  // Publishes all of them together, and wakes the daemon. Waits while the ring is full; the
+  // session's failure ends that.
   shm::Status write(const std::vector<Submission>& submissions);
+  // As write, for operations that nobody on this rank waits for yet: leaves it to the last rank
+  // that starts them to wake the daemon.
+  shm::Status start(const std::vector<Submission>& submissions);
+  // Wakes the daemon if start() did not. Before this rank sleeps, or asks for an outcome.
+  void settle();
   // Makes the daemon look at this client, without a submission.
   void nudge();
 
  private:
+  shm::Status publish(const std::vector<Submission>& submissions);
   shm::Status awaitSpace(int64_t slots);
+  bool mayBeLast(uint64_t started) const;
   void stage(const Submission& submission);
   void ringDoorbell();
 
   Connection& connection_;
+  const int rank_;
+  const int size_;
+  std::atomic<bool> owesDoorbell_{false};
   std::mutex mutex_;
   shm::RingProducer ring_;  // Guarded by mutex_.
   std::vector<char> tail_;  // Guarded by mutex_; scratch.

@@ -17,6 +17,16 @@ epoll_event toEpoll(Tag tag, bool writable) {
   return event;
 }
 
+int waitFor(int epoll, epoll_event* events, std::optional<std::chrono::microseconds> timeout) {
+  if (!timeout) return ::epoll_wait(epoll, events, kMaxEvents, -1);
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(*timeout);
+  const timespec span{seconds.count(), std::chrono::nanoseconds(*timeout - seconds).count()};
+  const int count = ::epoll_pwait2(epoll, events, kMaxEvents, &span, nullptr);
+  if (count >= 0 || errno != ENOSYS) return count;
+  const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(*timeout);
+  return ::epoll_wait(epoll, events, kMaxEvents, static_cast<int>(milliseconds.count()));
+}
+
 }  // namespace
 
 EventLoop::EventLoop() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) { RUEDA_CHECK(epoll_.valid()); }
@@ -43,10 +53,9 @@ void EventLoop::changeWatch(int fd, Tag tag, bool writable) {
 
 void EventLoop::forget(int fd) { ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
 
-std::vector<Ready> EventLoop::wait(std::optional<std::chrono::milliseconds> timeout) {
+std::vector<Ready> EventLoop::wait(std::optional<std::chrono::microseconds> timeout) {
   epoll_event events[kMaxEvents];
-  const int count = ::epoll_wait(epoll_.get(), events, kMaxEvents,
-                                 timeout ? static_cast<int>(timeout->count()) : -1);
+  const int count = waitFor(epoll_.get(), events, timeout);
   std::vector<Ready> ready;
   for (int i = 0; i < count; ++i) {
     const uint64_t data = events[i].data.u64;

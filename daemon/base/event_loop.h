@@ -36,8 +36,9 @@ class EventLoop {
   shm::Status watchEdges(int fd, Tag tag);
   void changeWatch(int fd, Tag tag, bool writable);
   void forget(int fd);
-  // Waits until something is ready, or for `timeout` (none: for ever). At most 256 at once.
-  std::vector<Ready> wait(std::optional<std::chrono::milliseconds> timeout);
+  // Waits until something is ready, or for `timeout` (none: for ever; before Linux 5.11 rounded up
+  // to milliseconds). At most 256 at once.
+  std::vector<Ready> wait(std::optional<std::chrono::microseconds> timeout);
 
  private:
   shm::Fd epoll_;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,7 +16,7 @@
 
 #include "daemon/base/mailbox.h"
 #include "daemon/complete/delivery.h"
-#include "daemon/engine/lobby.h"
+#include "daemon/engine/doorbells.h"
 #include "daemon/execute/cpu/shm_plane.h"
 #include "daemon/flow/engine_port.h"
 #include "daemon/submit/intake.h"
@@ -49,7 +50,7 @@ class Engine : public flow::EnginePort {
 
  private:
   void turn();
-  std::optional<std::chrono::milliseconds> sleepLimit();
+  std::optional<std::chrono::microseconds> sleepLimit();
   void handleReady(const base::Ready& ready);
   void handleLobbyEvents();
   void handleTick();
@@ -87,10 +88,11 @@ class Engine : public flow::EnginePort {
   submit::Quota quota_;
   Jobs jobs_;
   Lobby lobby_;
+  Doorbells doorbells_;
   complete::Delivery delivery_;
-  std::vector<flow::SessionId> hot_;       // Sessions whose rings are looked at in every turn.
-  std::vector<flow::JobSerial> touched_;   // Jobs with news in this turn.
-  std::atomic<std::thread::id> thread_{};  // Of run(); set once.
+  std::vector<flow::JobSerial> touched_;  // Jobs with news in this turn.
+  std::vector<std::shared_ptr<std::promise<flow::StateView>>> asked_;  // For after this turn.
+  std::atomic<std::thread::id> thread_{};                              // Of run(); set once.
   const flow::TimePoint startedAt_;
   flow::TimePoint now_;
   flow::TimePoint nextTick_;

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <fstream>
-#include <future>
 #include <utility>
 
 #include "daemon/engine/engine.h"
@@ -192,7 +191,10 @@ void Engine::requestStop(std::chrono::seconds drain) {
 shm::Result<flow::StateView> Engine::snapshot(milliseconds timeout) {
   auto promise = std::make_shared<std::promise<flow::StateView>>();
   auto answer = promise->get_future();
-  post([this, promise] { promise->set_value(view(now_)); });
+  post([this, promise] {
+    doorbells_.wakeAll();
+    asked_.push_back(promise);
+  });
   if (answer.wait_for(timeout) != std::future_status::ready)
     return Status(Code::kDeadlineExceeded,
                   "the engine did not answer within " + std::to_string(timeout.count()) + " ms");

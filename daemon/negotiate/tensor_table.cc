@@ -37,14 +37,22 @@ Status TensorTable::add(Request* request) {
                 "its operation has ended"};
   }
   const std::string name = request->name;
+  ++waiting_[static_cast<size_t>(request->rank)];
   place = std::move(*request);
   if (++entry.present == size_) complete(name);
   return Status::ok();
 }
 
+// REQUIRES: `entry` was just taken out of entries_, its requests are still there.
+void TensorTable::forgetWaiting(const Entry& entry) {
+  for (size_t rank = 0; rank < entry.byRank.size(); ++rank)
+    if (entry.byRank[rank]) --waiting_[rank];
+}
+
 void TensorTable::complete(const std::string& name) {
   auto node = entries_.extract(name);
   Entry& entry = node.mapped();
+  forgetWaiting(entry);
   Decision decision;
   decision.job = job_;
   for (auto& request : entry.byRank) decision.requests.push_back(std::move(*request));
@@ -97,6 +105,7 @@ std::vector<Request> TensorTable::takeAll() {
   ready_.clear();
   groups_.clear();
   entries_.clear();
+  std::fill(waiting_.begin(), waiting_.end(), 0);
   return all;
 }
 
@@ -107,6 +116,7 @@ std::vector<Request> TensorTable::takeOlderThan(flow::TimePoint before) {
       ++it;
       continue;
     }
+    forgetWaiting(it->second);
     for (auto& request : it->second.byRank)
       if (request) taken.push_back(std::move(*request));
     it = entries_.erase(it);

@@ -16,7 +16,8 @@ namespace rueda::negotiate {
 
 class TensorTable {
  public:
-  TensorTable(flow::JobSerial job, int size) : job_(job), size_(size) {}
+  TensorTable(flow::JobSerial job, int size)
+      : job_(job), size_(size), waiting_(static_cast<size_t>(size)) {}
 
   // kAlreadyExists if this rank has a request of that name waiting; then *request is untouched.
   shm::Status add(flow::Request* request);
@@ -43,9 +44,12 @@ class TensorTable {
   };
   const std::unordered_map<std::string, Entry>& entries() const { return entries_; }
   bool empty() const { return entries_.empty() && groups_.empty(); }
+  // Whether some name waits for this rank.
+  bool wants(int rank) const { return waiting_[static_cast<size_t>(rank)] < entries_.size(); }
 
  private:
   void complete(const std::string& name);
+  void forgetWaiting(const Entry& entry);
   void countMember(uint64_t group, uint32_t groupSize, flow::TimePoint at);
 
   struct Group {
@@ -57,6 +61,7 @@ class TensorTable {
   const flow::JobSerial job_;
   const int size_;
   std::unordered_map<std::string, Entry> entries_;
+  std::vector<size_t> waiting_;       // Requests in entries_, by rank.
   std::map<uint64_t, Group> groups_;  // Groups of which some names are complete.
   std::vector<flow::Decision> ready_;
 };

@@ -45,7 +45,7 @@ Status Session::open(const Greeting& hello, const shm::Welcome& welcome, int boa
   mapping_.touch();
   doorbell_ = shm::Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!doorbell_.valid()) return Status::fromErrno(Code::kResourceExhausted, "eventfd", errno);
-  control()->daemonAsleep.store(1, std::memory_order_seq_cst);
+  control()->daemonAsleep.store(shm::kAsleep, std::memory_order_seq_cst);
   submissions_ = shm::RingConsumer(mapping_.data() + shm::kSubmissionOffset, &control()->submitTail,
                                    &control()->submitHead);
   const int fds[] = {memfd.get(), doorbell_.get(), boardFd};

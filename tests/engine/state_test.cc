@@ -8,6 +8,7 @@
 #include "tests/kit/daemon_fixture.h"
 #include "tests/kit/hostile_client.h"
 #include "tests/kit/operations.h"
+#include "tests/kit/two_ranks.h"
 
 namespace {
 
@@ -17,29 +18,14 @@ using rueda::flow::StateView;
 using rueda::kit::DaemonFixture;
 using rueda::kit::DaemonSetup;
 using rueda::kit::HostileClient;
+using rueda::kit::TwoRanks;
 using rueda::shm::Code;
 using std::chrono::milliseconds;
 
 const std::vector<int64_t> kHundred = {100};
 
-// A job of two ranks in this thread's hands.
-struct Two {
-  explicit Two(const DaemonFixture& daemon) {
-    std::thread other([&] { open(daemon, 1); });
-    open(daemon, 0);
-    other.join();
-  }
-  void open(const DaemonFixture& daemon, int rank) {
-    auto opened = Client::open(daemon.options(rank, 2));
-    if (opened.isOk()) clients[rank] = std::move(opened).value();
-  }
-  std::unique_ptr<Client> clients[2];
-};
-
 uint64_t submit(Client& client, const char* name, float* data) {
-  std::vector<uint64_t> handles;
-  const auto op = rueda::kit::allreduce(name, kHundred, data, data);
-  return client.submit({op}, &handles).isOk() ? handles[0] : 0;
+  return rueda::kit::start(client, name, kHundred, data);
 }
 
 JobView onlyJob(const StateView& view) { return view.jobs.size() == 1 ? view.jobs[0] : JobView{}; }
@@ -48,8 +34,8 @@ JobView onlyJob(const StateView& view) { return view.jobs.size() == 1 ? view.job
 
 TEST_CASE("operations, bytes and requests are counted") {
   DaemonFixture daemon;
-  Two two(daemon);
-  REQUIRE((two.clients[0] != nullptr && two.clients[1] != nullptr));
+  TwoRanks two(daemon);
+  REQUIRE(two.areOpen());
   float data[2][100] = {};
   for (int i = 0; i < 3; ++i) {
     uint64_t handles[2];
@@ -69,8 +55,8 @@ TEST_CASE("operations, bytes and requests are counted") {
 
 TEST_CASE("an operation that lacks a rank is shown with who is there and who is not") {
   DaemonFixture daemon;
-  Two two(daemon);
-  REQUIRE((two.clients[0] != nullptr && two.clients[1] != nullptr));
+  TwoRanks two(daemon);
+  REQUIRE(two.areOpen());
   float data[100] = {};
   REQUIRE(submit(*two.clients[1], "lonely", data) != 0);
   REQUIRE(daemon.eventually([](const StateView& view) { return !onlyJob(view).pending.empty(); }));
@@ -86,8 +72,8 @@ TEST_CASE("an operation that lacks a rank is shown with who is there and who is 
 
 TEST_CASE("a failed operation is counted as such, the job runs on") {
   DaemonFixture daemon;
-  Two two(daemon);
-  REQUIRE((two.clients[0] != nullptr && two.clients[1] != nullptr));
+  TwoRanks two(daemon);
+  REQUIRE(two.areOpen());
   float data[2][100] = {};
   const std::vector<int64_t> fifty = {50};
   std::vector<uint64_t> handles;

@@ -263,3 +263,31 @@ TEST_CASE("an entry shows its first present rank, and since when it waits") {
   CHECK(entry.present == 1);
   CHECK(entry.since == TimePoint{} + std::chrono::seconds(3));
 }
+
+TEST_CASE("a rank is wanted while some name lacks it") {
+  TensorTable table(kJob, 2);
+  CHECK_FALSE(table.wants(0));
+  REQUIRE(add(&table, makeRequest(0, "x")).isOk());
+  CHECK_FALSE(table.wants(0));
+  CHECK(table.wants(1));
+  REQUIRE(add(&table, makeRequest(1, "y")).isOk());
+  CHECK(table.wants(0));
+  CHECK(add(&table, makeRequest(0, "x")).code() == Code::kAlreadyExists);  // Counts for nothing.
+  REQUIRE(add(&table, makeRequest(1, "x")).isOk());
+  CHECK(table.wants(0));
+  CHECK_FALSE(table.wants(1));
+  SECTION("until the last one has come") {
+    REQUIRE(add(&table, makeRequest(0, "y")).isOk());
+    CHECK_FALSE(table.wants(0));
+  }
+  SECTION("or all were taken away") {
+    table.takeAll();
+    CHECK_FALSE(table.wants(0));
+  }
+  SECTION("or the old ones were") {
+    table.takeOlderThan(TimePoint::max());
+    CHECK_FALSE(table.wants(0));
+    REQUIRE(add(&table, makeRequest(0, "z")).isOk());
+    CHECK(table.wants(1));
+  }
+}
