@@ -35,7 +35,7 @@ class Mailbox {
     return true;
   }
 
-  // The loop's thread: everything that waits, oldest first.
+  // The loop's thread, when fd() is readable: everything that waits, oldest first.
   std::vector<T> takeAll() {
     uint64_t count = 0;
     [[maybe_unused]] const ssize_t got = ::read(wakeup_.get(), &count, sizeof count);

@@ -70,10 +70,16 @@ void Engine::turn() {
   const auto ready = loop_.wait(sleepLimit());
   now_ = steady_clock::now();
   for (const base::Ready& one : ready) handleReady(one);
-  for (auto& command : mailbox_.takeAll()) command();
   drainSubmissions();
   handleLobbyEvents();
   if (now_ >= nextTick_) handleTick();
+  while (!touched_.empty()) advanceTouched();  // Again where an operation has run at once.
+  deliverAll();
+  for (auto& answer : std::exchange(asked_, {})) answer->set_value(view(now_));
+  ended_ = ended_ || shouldEnd();
+}
+
+void Engine::advanceTouched() {
   std::sort(touched_.begin(), touched_.end());
   touched_.erase(std::unique(touched_.begin(), touched_.end()), touched_.end());
   for (const flow::JobSerial serial : std::exchange(touched_, {})) {
@@ -85,9 +91,6 @@ void Engine::turn() {
     doorbells_.tellWanted(*job);
     jobs_.removeIfEmpty(serial);
   }
-  deliverAll();
-  for (auto& answer : std::exchange(asked_, {})) answer->set_value(view(now_));
-  ended_ = ended_ || shouldEnd();
 }
 
 // How long epoll may wait.
@@ -116,7 +119,8 @@ void Engine::handleReady(const base::Ready& ready) {
       lifelineClosed_ = true;
       return;
     case kMailbox:
-      return;  // Taken in every turn.
+      for (auto& command : mailbox_.takeAll()) command();
+      return;
     default:
       lobby_.onReady(ready, now_);
   }

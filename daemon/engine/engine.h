@@ -50,6 +50,7 @@ class Engine : public flow::EnginePort {
 
  private:
   void turn();
+  void advanceTouched();
   std::optional<std::chrono::microseconds> sleepLimit();
   void handleReady(const base::Ready& ready);
   void handleLobbyEvents();

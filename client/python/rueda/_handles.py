@@ -12,17 +12,18 @@ from rueda.exceptions import HorovodInternalError
 class Pending:
     """One asynchronous call: its native handles, what must stay alive, and how to finish it.
 
-    `keep` holds the tensors whose memory the operations use. `finish(natives)` runs after all
-    operations have succeeded, and returns the result for the caller; `abandon(natives)`, if any,
-    runs instead when one has failed.
+    `keep` holds the tensors whose memory the operations use. After all operations have succeeded
+    the caller gets `result`, or if there is `finish(natives)`, what that returns;
+    `abandon(natives)`, if any, runs instead when one has failed.
     """
 
-    __slots__ = ('natives', 'waited', 'keep', 'finish', 'abandon')
+    __slots__ = ('natives', 'waited', 'keep', 'result', 'finish', 'abandon')
 
-    def __init__(self, natives, keep, finish, abandon=None):
+    def __init__(self, natives, keep, result, finish=None, abandon=None):
         self.natives = natives
         self.waited = 0
         self.keep = keep
+        self.result = result
         self.finish = finish
         self.abandon = abandon
 
@@ -71,4 +72,4 @@ class HandleTable:
             if pending.abandon is not None:
                 pending.abandon(pending.natives)
             raise failure
-        return pending.finish(pending.natives)
+        return pending.result if pending.finish is None else pending.finish(pending.natives)

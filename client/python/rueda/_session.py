@@ -78,17 +78,29 @@ class Session:
         self.call(self._library.rueda_run, entry.address)
         self._entries.put(name, entry)
 
-    def submit(self, names, operations):
-        """Starts operations that become ready together; returns their native handles.
+    def submit(self, name, kind, source, target, shape):
+        """Starts one operation, described as for run(); returns its native handle.
 
-        `operations` lists the arguments of run() after the name. Does not wait for ranks. On an
-        error nothing was started. ValueError: a fault of the caller, e.g. a name in flight.
+        Does not wait for ranks. On an error nothing was started. ValueError: a fault of the caller,
+        e.g. a name in flight.
+        """
+        entry = self._entries.take(name)
+        entry.operations[0].fill(kind, source, target, shape)
+        self.call(self._library.rueda_submit, entry.address, 1, entry.handles_address)
+        native = entry.handles[0]
+        self._entries.put(name, entry)
+        return native
+
+    def submit_group(self, names, operations):
+        """As submit(), for operations that become ready together; returns their native handles.
+
+        `names` is a tuple; `operations` lists what run() is given after the name.
         """
         entry = self._entries.take_group(names)
         for operation, arguments in zip(entry.operations, operations):
             operation.fill(*arguments)
         self.call(self._library.rueda_submit, entry.address, len(names), entry.handles_address)
-        natives = list(entry.handles)
+        natives = entry.handles[:]
         self._entries.put(names, entry)
         return natives
 

@@ -87,7 +87,7 @@ class Bucket:
         self.due = len(slots)  # Gradients that are still to come before the bucket can start.
         self._handle = None
         self._large = {slot for slot in slots if _bytes(slot) >= COPY_BYTES}
-        self._names = (_session.current().name('allreduce', name),)
+        self._name = _session.current().name('allreduce', name)
         own_dtype = slots[0].parameter.dtype
         self.staged = dtype is not None and dtype != own_dtype
         self._lay_out(dtype if self.staged else own_dtype)
@@ -133,7 +133,7 @@ class Bucket:
 
     def launch(self):
         """Starts the reduction of an early bucket. Does not wait for other ranks."""
-        self._handle = start(self._names, [self._operation], self._flat, lambda natives: None)
+        self._handle = start(self._name, self._operation, self._flat, None)
 
     @property
     def launched(self):
@@ -149,7 +149,7 @@ class Bucket:
             handle, self._handle = self._handle, None
             synchronize(handle)
         else:
-            _session.current().run(self._names[0], *self._operation)
+            _session.current().run(self._name, *self._operation)
         for slot in self.slots:
             if self.staged:
                 slot.parameter.grad.detach().copy_(slot.view)
@@ -200,7 +200,7 @@ class LooseBucket:
     def __init__(self, name, slot, op, scales, compression):
         self.slots = [slot]
         self.due = 1
-        self._names = (_session.current().name('allreduce', name),)
+        self._name = _session.current().name('allreduce', name)
         self._op, self._scales = op, scales
         self._compression = compression
         self._handle = self._context = None
@@ -219,8 +219,7 @@ class LooseBucket:
         sent = sent.contiguous()
         kind = _native.ALLREDUCE, wire_dtype(sent), self._op, 0, self._scales
         address = sent.data_ptr()
-        self._handle = start(self._names, [(kind, address, address, sent.shape)], sent,
-                             lambda natives: sent)
+        self._handle = start(self._name, (kind, address, address, sent.shape), sent, sent)
 
     @property
     def launched(self):

@@ -9,7 +9,7 @@ import torch
 
 from rueda import _session
 from rueda.torch.objects import broadcast_object
-from rueda.torch.ops import broadcast_operation, start, synchronize
+from rueda.torch.ops import broadcast_operation, start_group, synchronize
 
 
 def broadcast_parameters(params, root_rank):
@@ -97,7 +97,7 @@ def _broadcast_in_place(named, root_rank):
     pieces = [tensor.detach().contiguous() for _, tensor in named]
     names = tuple(session.name('broadcast', name) for name, _ in named)
     operations = [broadcast_operation(piece, piece, root_rank) for piece in pieces]
-    synchronize(start(names, operations, pieces, lambda natives: None))
+    synchronize(start_group(names, operations, pieces, lambda natives: None))
     with torch.no_grad():
         for (_, tensor), piece in zip(named, pieces):
             if piece.data_ptr() != tensor.data_ptr():

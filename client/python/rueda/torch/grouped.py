@@ -10,7 +10,7 @@ import torch
 from rueda import _session, check_process_set
 from rueda.torch._tensors import reduce_op, scales, wire_dtype
 from rueda.torch.compression import Compression
-from rueda.torch.ops import (allreduce_operation, run_allreduce, start, start_allgather,
+from rueda.torch.ops import (allreduce_operation, run_allreduce, start_allgather, start_group,
                              synchronize)
 
 
@@ -90,7 +90,7 @@ def _empty_like(tensors):
 def _start(sources, targets, names, op, scale_factors):
     operations = [allreduce_operation(source, target, op, scale_factors)
                   for source, target in zip(sources, targets)]
-    return start(names, operations, (sources, targets), lambda natives: list(targets))
+    return start_group(names, operations, (sources, targets), lambda natives: list(targets))
 
 
 def _reduce(sources, targets, names, op, scale_factors):

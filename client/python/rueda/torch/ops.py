@@ -141,24 +141,35 @@ def run_broadcast(source, target, root, name):
     return target
 
 
-def start(names, operations, tensors, finish, abandon=None):
-    """Submits operations (see Session.submit) that use `tensors`; returns a handle.
+def start(name, operation, tensors, result):
+    """Submits one operation (see Session.submit) that uses `tensors`; returns a handle.
+
+    synchronize() will return `result`.
+    """
+    session = _session.current()
+    native = session.submit(name, *operation)
+    return session.handles.add(Pending((native,), tensors, result))
+
+
+def start_group(names, operations, tensors, finish, abandon=None):
+    """Submits operations (see Session.submit_group) that use `tensors`; returns a handle.
 
     `finish(natives)` makes the result of synchronize(); `abandon` see Pending.
     """
     session = _session.current()
-    natives = session.submit(names, operations)
-    return session.handles.add(Pending(natives, tensors, finish, abandon))
+    natives = session.submit_group(names, operations)
+    return session.handles.add(Pending(natives, tensors, None, finish, abandon))
 
 
 def allreduce_operation(source, target, op, scale_factors):
-    """One element of `operations` for start()."""
+    """The `operation` for start(), or one of those for start_group()."""
     kind = _native.ALLREDUCE, wire_dtype(source), op, 0, scale_factors
-    return kind, source.data_ptr(), target.data_ptr(), source.shape
+    address = source.data_ptr()
+    return kind, address, address if target is source else target.data_ptr(), source.shape
 
 
 def broadcast_operation(source, target, root):
-    """One element of `operations` for start()."""
+    """As allreduce_operation()."""
     return _broadcast_kind(source, root), source.data_ptr(), target.data_ptr(), source.shape
 
 
@@ -179,7 +190,7 @@ def start_allgather(tensors, names, result):
         for native in natives:
             session.release(native)
 
-    return start(names, operations, tensors, finish, abandon)
+    return start_group(names, operations, tensors, finish, abandon)
 
 
 def _take_gathered(session, native, like):
@@ -194,15 +205,13 @@ def _start_allreduce(source, target, average, name, op, prescale, postscale, pro
     check_process_set(process_set)
     operation = allreduce_operation(source, target, reduce_op(average, op),
                                     scales(prescale, postscale))
-    names = (_session.current().name('allreduce', name),)
-    return start(names, [operation], (source, target), lambda natives: target)
+    return start(_session.current().name('allreduce', name), operation, (source, target), target)
 
 
 def _start_broadcast(source, target, root, name, process_set):
     check_process_set(process_set)
     operation = broadcast_operation(source, target, root)
-    names = (_session.current().name('broadcast', name),)
-    return start(names, [operation], (source, target), lambda natives: target)
+    return start(_session.current().name('broadcast', name), operation, (source, target), target)
 
 
 def _broadcast_kind(tensor, root):
