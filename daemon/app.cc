@@ -99,9 +99,10 @@ shm::Result<std::unique_ptr<App>> App::start(const Config& config, int* exitCode
   serve::GrpcServerOptions options;
   options.unixAddress = statusAddress(config.socket);
   options.tcpAddress = config.statusTcp;
-  auto server = serve::GrpcServer::start(*app->engine_, options);
+  bool tcpFailed = false;
+  auto server = serve::GrpcServer::start(*app->engine_, options, &tcpFailed);
   if (!server.isOk()) {
-    *exitCode = config.statusTcp.empty() ? kExitSocketUnusable : kExitPortInUse;
+    *exitCode = tcpFailed ? kExitPortInUse : kExitSocketUnusable;
     app->stop();
     return server.status();
   }

@@ -13,6 +13,8 @@
 namespace rueda::shm {
 namespace {
 
+constexpr int kPassRights = 83;  // SO_PASSRIGHTS, Linux 6.16; absent in older headers.
+
 struct Address {
   sockaddr_un raw{};
   socklen_t bytes = 0;
@@ -39,7 +41,7 @@ const sockaddr* generic(const Address& address) {
 const char* adviceFor(int error) {
   switch (error) {
     case ENOENT:
-      return "; is the rueda service running? (systemctl status rueda)";
+      return "; is the rueda service running? (systemctl status ruedad)";
     case ECONNREFUSED:
       return "; nothing listens there, the daemon has ended";
     case EACCES:
@@ -121,6 +123,11 @@ Result<Fd> listenUnix(const std::string& address, mode_t mode) {
   if (::listen(fd.get(), 512) != 0)
     return Status::fromErrno(Code::kInternal, "listening on " + address, errno);
   return fd;
+}
+
+bool refuseDescriptors(int socket) {
+  const int none = 0;
+  return ::setsockopt(socket, SOL_SOCKET, kPassRights, &none, sizeof none) == 0;
 }
 
 Result<Fd> acceptUnix(int listener) {

@@ -47,6 +47,10 @@ enum class ReceiveState { kPacket, kWouldBlock, kClosed };
 Result<Fd> connectUnix(const std::string& address);
 // A non-blocking listener. `mode` is set on a path. kAlreadyExists if somebody listens there.
 Result<Fd> listenUnix(const std::string& address, mode_t mode);
+// Makes the kernel refuse messages with descriptors to `socket`, or to those that a listener will
+// accept. No client has a reason to send one, and closing it can block for as long as its sender
+// likes. False before Linux 6.16, which delivers them.
+bool refuseDescriptors(int socket);
 // A non-blocking, close-on-exec connection, or kUnavailable when none waits.
 Result<Fd> acceptUnix(int listener);
 

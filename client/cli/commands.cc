@@ -16,7 +16,7 @@
 namespace rueda::cli {
 namespace {
 
-constexpr char kHint[] = "; is the rueda service running? (systemctl status rueda)";
+constexpr char kHint[] = "; is the rueda service running? (systemctl status ruedad)";
 
 struct Daemon {
   StatusAddress address;

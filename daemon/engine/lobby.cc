@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/engine/lobby.h"
 
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,7 +19,6 @@ using submit::Session;
 
 namespace {
 
-constexpr int kPassRights = 83;  // SO_PASSRIGHTS, Linux 6.16; absent in older headers.
 constexpr int kMaxAcceptsPerTurn = 16;
 constexpr int kMaxPacketsPerTurn = 32;
 constexpr int kMaxGreetingsPerTurn = 4;
@@ -40,13 +38,21 @@ constexpr uint32_t kSliceFromShared = 64 << 10;
 
 Lobby::Lobby(base::EventLoop& loop, Jobs& jobs, submit::Quota& quota, const LobbyOptions& options,
              shm::Fd listener)
-    : loop_(loop), jobs_(jobs), quota_(quota), options_(options), listener_(std::move(listener)) {
+    : loop_(loop),
+      jobs_(jobs),
+      quota_(quota),
+      options_(options),
+      listener_(std::move(listener)),
+      closer_(!options.refuseDescriptors || !shm::refuseDescriptors(listener_.get())) {
   RUEDA_CHECK(loop_.watch(listener_.get(), {kListener, 0}).isOk());
-  // No client has a reason to send descriptors, and closing one can block the engine for as long as
-  // its sender likes (a lingering socket). Accepted sockets inherit this; older kernels ignore it.
-  const int none = 0;
-  (void)::setsockopt(listener_.get(), SOL_SOCKET, kPassRights, &none, sizeof none);
 }
+
+Lobby::~Lobby() {
+  for (auto& [id, session] : sessions_) end(std::move(session));
+}
+
+// The socket may hold packets with descriptors that nobody has read.
+void Lobby::end(std::unique_ptr<Session> session) { closer_.close(session->takeSocket()); }
 
 void Lobby::onReady(const base::Ready& ready, flow::TimePoint now) {
   if (ready.tag.kind == kListener) return acceptAll(now);
@@ -92,6 +98,7 @@ void Lobby::acceptAll(flow::TimePoint now) {
     if (allowed.isOk()) allowed = loop_.watch(session->socket(), {kSocket, id});
     if (!allowed.isOk()) {
       refuse(session.get(), allowed);
+      end(std::move(session));
       if (hasQuota) quota_.giveSession(peer.value().uid);
       continue;
     }
@@ -118,6 +125,7 @@ void Lobby::onSocket(Session* session) {
   for (int i = 0; i < kMaxPacketsPerTurn; ++i) {
     shm::Packet packet;
     const auto got = shm::receivePacket(session->socket(), false, &packet);
+    for (shm::Fd& fd : packet.fds) closer_.close(std::move(fd));
     if (!got.isOk()) return expel(id, got.status());
     if (got.value() == shm::ReceiveState::kWouldBlock) return;
     if (got.value() == shm::ReceiveState::kClosed)
@@ -242,6 +250,7 @@ void Lobby::remove(flow::SessionId id, Event::Kind how, const std::string& cause
     events_.push_back({how, id, session->job, session->greeting.rank, cause, nullptr});
   }
   quota_.giveSession(session->peer().uid);
+  end(std::move(it->second));
   sessions_.erase(it);
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/base/closer.h"
 #include "daemon/base/event_loop.h"
 #include "daemon/base/log.h"
 #include "daemon/engine/jobs.h"
@@ -22,8 +23,9 @@ enum WatchKind : uint32_t { kListener, kSocket, kPidfd, kDoorbell, kMailbox, kLi
 
 struct LobbyOptions {
   uint32_t handshakeTimeoutMs = 2000;
-  bool isolated = false;    // Every job is.
-  bool onlyOwnUid = false;  // A private daemon.
+  bool isolated = false;          // Every job is.
+  bool onlyOwnUid = false;        // A private daemon.
+  bool refuseDescriptors = true;  // Where the kernel can; false makes it like an older one.
   int cores = 1;
 };
 
@@ -42,6 +44,7 @@ class Lobby {
   // All references outlive the lobby.
   Lobby(base::EventLoop& loop, Jobs& jobs, submit::Quota& quota, const LobbyOptions& options,
         shm::Fd listener);
+  ~Lobby();
 
   // Handles readiness of a listener, socket or pidfd; anything else is not for the lobby.
   void onReady(const base::Ready& ready, flow::TimePoint now);
@@ -76,6 +79,7 @@ class Lobby {
   shm::Status onSegment(submit::Session* session, const shm::Packet& packet);
   void completeJob(Job* job);
   void refuse(submit::Session* session, const shm::Status& reason);
+  void end(std::unique_ptr<submit::Session> session);
   void remove(flow::SessionId id, Event::Kind how, const std::string& cause);
   void tickForming(Job* job, flow::TimePoint now);
   shm::Welcome policyFor(const Job& job) const;
@@ -85,6 +89,7 @@ class Lobby {
   submit::Quota& quota_;
   const LobbyOptions options_;
   shm::Fd listener_;
+  base::Closer closer_;
   Sessions sessions_;
   std::vector<Event> events_;
   flow::SessionId nextSession_ = 1;

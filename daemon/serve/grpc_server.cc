@@ -43,14 +43,16 @@ void setLimits(grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleConnectionMs);
 }
 
-shm::Result<std::vector<ListenSocket>> listenAll(const GrpcServerOptions& options, int* tcpPort) {
+shm::Result<std::vector<ListenSocket>> listenAll(const GrpcServerOptions& options, int* tcpPort,
+                                                 bool* tcpFailed) {
   std::vector<ListenSocket> sockets;
   RUEDA_ASSIGN_OR_RETURN(ListenSocket unixSocket,
                          ListenSocket::unixSocket(options.unixAddress, options.socketMode));
   sockets.push_back(std::move(unixSocket));
   if (!options.tcpAddress.empty()) {
-    RUEDA_ASSIGN_OR_RETURN(ListenSocket tcp,
-                           ListenSocket::tcp(options.tcpAddress, options.insecureTcp));
+    auto opened = ListenSocket::tcp(options.tcpAddress, options.insecureTcp);
+    if (tcpFailed != nullptr) *tcpFailed = !opened.isOk();
+    RUEDA_ASSIGN_OR_RETURN(ListenSocket tcp, std::move(opened));
     *tcpPort = tcp.port();
     sockets.push_back(std::move(tcp));
   }
@@ -88,9 +90,10 @@ GrpcServer::GrpcServer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) 
 GrpcServer::~GrpcServer() { stop(); }
 
 shm::Result<std::unique_ptr<GrpcServer>> GrpcServer::start(flow::EnginePort& engine,
-                                                           const GrpcServerOptions& options) {
+                                                           const GrpcServerOptions& options,
+                                                           bool* tcpFailed) {
   int tcpPort = 0;
-  RUEDA_ASSIGN_OR_RETURN(std::vector<ListenSocket> sockets, listenAll(options, &tcpPort));
+  RUEDA_ASSIGN_OR_RETURN(std::vector<ListenSocket> sockets, listenAll(options, &tcpPort, tcpFailed));
 
   // Keeps gRPC's library alive until the process ends: its last shutdown joins a poller that sleeps
   // for up to 10 s after a large answer, and the daemon's stop would take that long.

@@ -38,9 +38,10 @@ class GrpcServer {
  public:
   // Listens and serves; returns when a client can call. Borrows the engine, which must outlive
   // stop(). Takes a few milliseconds. Errors: those of ListenSocket, and kInternal when gRPC
-  // refuses.
+  // refuses; *tcpFailed, if given, tells whether it was the tcpAddress.
   static shm::Result<std::unique_ptr<GrpcServer>> start(flow::EnginePort& engine,
-                                                        const GrpcServerOptions& options);
+                                                        const GrpcServerOptions& options,
+                                                        bool* tcpFailed = nullptr);
   ~GrpcServer();
   GrpcServer(const GrpcServer&) = delete;
   GrpcServer& operator=(const GrpcServer&) = delete;

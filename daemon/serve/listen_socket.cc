@@ -18,6 +18,8 @@
 #include <string_view>
 #include <utility>
 
+#include "shm/unix_socket.h"
+
 namespace rueda::serve {
 namespace {
 
@@ -157,6 +159,7 @@ Result<ListenSocket> ListenSocket::unixSocket(const std::string& text, mode_t mo
   ListenSocket made{Fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0))};
   if (!made.fd_.valid()) return Status::fromErrno(Code::kUnavailable, "socket", errno);
   made.ownUserOnly_ = abstract;
+  shm::refuseDescriptors(made.fd_.get());  // Elsewhere they can hold up the status, nothing more.
   if (abstract) {
     RUEDA_RETURN_IF_ERROR(bindAndListen(made.fd_, address, "status socket @" + name));
     return made;

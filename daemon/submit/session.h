@@ -42,6 +42,8 @@ class Session {
   flow::SessionId id() const { return id_; }
   const shm::PeerCredentials& peer() const { return peer_; }
   int socket() const { return socket_.get(); }
+  // For whoever closes it; the session is not to be used any more.
+  shm::Fd takeSocket() { return std::move(socket_); }
   int pidfd() const { return pidfd_.get(); }  // -1 on kernels without pidfds.
   int doorbell() const { return doorbell_.get(); }
   shm::ControlHeader* control() const;

@@ -155,7 +155,7 @@ TEST_CASE("no daemon exits with 3 and one line that says what to do") {
   CHECK(outcome.code == 3);
   CHECK(outcome.text == "ruedactl: cannot reach ruedad at " + dir.file("status.sock") +
                             ": No such file or directory; is the rueda service running? "
-                            "(systemctl status rueda)\n");
+                            "(systemctl status ruedad)\n");
   CHECK(ruedactl(command + " --socket 127.0.0.1:1").code == 3);
 }
 

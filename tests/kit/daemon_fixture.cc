@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/kit/daemon_fixture.h"
 
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <csignal>
 #include <utility>
 
 #include "daemon/base/log.h"
@@ -22,6 +27,15 @@ void meetAtEnd(client::Client* client) {
   (void)client->run(barrier);
 }
 
+std::atomic<bool> isPauseAsked{false};
+std::atomic<bool> isPaused{false};
+
+void holdThread(int /*signal*/) {
+  isPaused.store(true);
+  while (isPauseAsked.load()) ::sched_yield();
+  isPaused.store(false);
+}
+
 }  // namespace
 
 DaemonFixture::DaemonFixture(DaemonSetup setup) : socket_(abstractAddress()) {
@@ -32,12 +46,25 @@ DaemonFixture::DaemonFixture(DaemonSetup setup) : socket_(abstractAddress()) {
   engine_ = std::make_unique<engine::Engine>(
       setup.engine, std::move(shm::listenUnix(socket_, 0600)).value(), *workers_);
   thread_ = std::thread([this] {
+    tid_.store(static_cast<pid_t>(::syscall(SYS_gettid)));
     engine_->run();
     ended_.store(true);
   });
 }
 
 DaemonFixture::~DaemonFixture() { stop(); }
+
+void DaemonFixture::pause() {
+  while (tid_.load() == 0) ::sched_yield();
+  struct sigaction action {};
+  action.sa_handler = holdThread;
+  ::sigaction(SIGUSR1, &action, nullptr);
+  isPauseAsked.store(true);
+  ::syscall(SYS_tgkill, ::getpid(), tid_.load(), SIGUSR1);
+  while (!isPaused.load()) ::sched_yield();
+}
+
+void DaemonFixture::resume() { isPauseAsked.store(false); }
 
 void DaemonFixture::stop() {
   if (!thread_.joinable()) return;

@@ -44,6 +44,9 @@ class DaemonFixture {
   bool eventually(const std::function<bool(const flow::StateView&)>& wanted);
   // Waits for the engine's thread to end; false if it has not within kPatience.
   bool awaitEnd();
+  // Keeps the engine's thread from running, as if it were stopped, until resume(). Uses SIGUSR1.
+  void pause();
+  void resume();
   // Stops the engine at once, then the workers. Safe to call twice.
   void stop();
 
@@ -52,6 +55,7 @@ class DaemonFixture {
   std::unique_ptr<execute::WorkerPool> workers_;
   std::unique_ptr<engine::Engine> engine_;
   std::atomic<bool> ended_{false};
+  std::atomic<pid_t> tid_{0};
   std::thread thread_;
 };
 
