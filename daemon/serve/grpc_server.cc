@@ -93,7 +93,8 @@ shm::Result<std::unique_ptr<GrpcServer>> GrpcServer::start(flow::EnginePort& eng
                                                            const GrpcServerOptions& options,
                                                            bool* tcpFailed) {
   int tcpPort = 0;
-  RUEDA_ASSIGN_OR_RETURN(std::vector<ListenSocket> sockets, listenAll(options, &tcpPort, tcpFailed));
+  RUEDA_ASSIGN_OR_RETURN(std::vector<ListenSocket> sockets,
+                         listenAll(options, &tcpPort, tcpFailed));
 
   // Keeps gRPC's library alive until the process ends: its last shutdown joins a poller that sleeps
   // for up to 10 s after a large answer, and the daemon's stop would take that long.
