@@ -3,6 +3,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "shm/process_barrier.h"
@@ -20,6 +21,8 @@ namespace {
 constexpr milliseconds kFirstSleep{1};
 // How often a sleeper looks whether the daemon lives and whether it was interrupted.
 constexpr milliseconds kSleepSlice{100};
+constexpr steady_clock::duration kFirstCrowd = milliseconds(20);
+constexpr steady_clock::duration kLongestCrowd = milliseconds(1000);
 
 }  // namespace
 
@@ -30,6 +33,17 @@ Patience::Patience(Connection& connection, std::function<bool()> interrupted)
       spinTime_(connection.policy().spinMicros) {}
 
 void Patience::yield() { ::sched_yield(); }
+
+// Twice as long each time, so that the slices lost come to less than a hundredth; from the start
+// again when it has been quiet for as long.
+void Patience::noteCrowd(Clock::time_point now) {
+  const int64_t ticks = now.time_since_epoch().count();
+  const int64_t last = crowdedFor_.load(std::memory_order_relaxed);
+  const bool isNew = ticks > crowdedUntil_.load(std::memory_order_relaxed) + last;
+  const int64_t span = isNew ? kFirstCrowd.count() : std::min(2 * last, kLongestCrowd.count());
+  crowdedFor_.store(span, std::memory_order_relaxed);
+  crowdedUntil_.store(ticks + span, std::memory_order_relaxed);
+}
 
 Waited Patience::untilAnswered(const std::function<bool()>& ready, shm::Bell& bell) {
   shm::BellSleep sleeper(bell);

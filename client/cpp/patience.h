@@ -4,7 +4,10 @@
 // How a thread waits for something that another process writes: spin for about as long as a wake-up
 // costs, then sleep on a bell. Which spin is right depends on whether ranks share cores.
 
+#include <atomic>
+#include <chrono>
 #include <functional>
+#include <utility>
 
 #include "client/cpp/connection.h"
 
@@ -13,6 +16,8 @@ namespace rueda::client {
 enum class Waited { kReady, kFailed, kInterrupted, kTimedOut };
 
 class Patience {
+  using Clock = std::chrono::steady_clock;
+
  public:
   // `connection` outlives this. `interrupted` may be empty.
   Patience(Connection& connection, std::function<bool()> interrupted);
@@ -45,29 +50,56 @@ class Patience {
  private:
   template <typename Ready>
   bool spin(const Ready& ready, bool yields) {
-    const auto end = std::chrono::steady_clock::now() + spinTime_;
+    return yields ? spinYielding(ready) : spinPausing(ready);
+  }
+  template <typename Ready>
+  bool spinPausing(const Ready& ready) {
+    const auto end = Clock::now() + spinTime_;
     do {
       for (int i = 0; i < kPausesPerLook; ++i) {
         if (ready()) return true;
-        if (yields)
-          yield();
-        else
-          __builtin_ia32_pause();
+        __builtin_ia32_pause();
       }
-    } while (std::chrono::steady_clock::now() < end);
+    } while (Clock::now() < end);
     return false;
   }
+  // Where somebody else computes on this core a yield gives it away for a whole slice, some
+  // milliseconds, while who sleeps is woken at once. Noticed once, it is not tried again for a
+  // while.
+  template <typename Ready>
+  bool spinYielding(const Ready& ready) {
+    auto now = Clock::now();
+    const auto end = now + spinTime_;
+    while (!ready()) {
+      if (now >= end || isCrowded(now)) return false;
+      yield();
+      const auto before = std::exchange(now, Clock::now());
+      noteYield(before, now);
+    }
+    return true;
+  }
+  bool isCrowded(Clock::time_point now) const {
+    return now.time_since_epoch().count() < crowdedUntil_.load(std::memory_order_relaxed);
+  }
+  void noteYield(Clock::time_point before, Clock::time_point after) {
+    if (__builtin_expect(after - before > kLongYield, 0)) noteCrowd(after);
+  }
+  void noteCrowd(Clock::time_point now);
   static void yield();
   Waited sleep(const std::function<bool()>& ready, shm::Bell& bell,
                const std::function<void()>& notice, std::chrono::milliseconds timeout);
 
   static constexpr int kQuickLooks = 64;     // Without pause or clock: a peer that is just as fast.
   static constexpr int kPausesPerLook = 16;  // A look at the clock costs as much as these.
+  static constexpr std::chrono::microseconds kLongYield{500};  // Ranks that wait take a few.
 
   Connection& connection_;
   const std::function<bool()> interrupted_;
   const bool spare_;
   const std::chrono::microseconds spinTime_;
+  // Relaxed, by any thread: a hint.
+  std::atomic<int64_t> crowdedUntil_{0};  // Ticks of Clock.
+  std::atomic<int64_t> crowdedFor_{0};    // The last such span, in ticks.
 };
 
 }  // namespace rueda::client

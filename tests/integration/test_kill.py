@@ -11,7 +11,8 @@ from kit import counters, hostile, native, ranks, reference, steps, waiting
 from kit.neighbour import Neighbour
 
 _RANKS = 3
-# On top of what a busy machine takes for the same wake-ups, measured beside (kit/reference.py).
+# Or twice what the machine takes for the same wake-ups, measured beside (kit/reference.py), if that
+# is more.
 _MEDIAN_LIMIT = 0.010
 _WORST_LIMIT = 0.200
 _REFERENCES = 28  # At least, over a run.
@@ -54,6 +55,10 @@ def _kill_once(daemon, step, dice, job, size):
         return delays
 
 
+def _median_and_worst(seconds):
+    return round(1000 * statistics.median(seconds)), round(1000 * max(seconds))
+
+
 def _kill_often(daemon, dice, rounds, measured, names, size=_RANKS):
     """Kills `rounds` times at each step beside a neighbour; asserts the bounds."""
     delays = {step: [] for step in names}
@@ -72,8 +77,8 @@ def _kill_often(daemon, dice, rounds, measured, names, size=_RANKS):
                 resident = counters.resident_bytes(daemon.pid)
         summed, slowest = neighbour.stop()
     measured(f'{rounds * len(names)} kills; neighbour: {summed} rounds right, slowest '
-             f'{slowest * 1000:.0f} ms; worst by step in ms: '
-             f'{({step: round(1000 * max(one)) for step, one in delays.items()})}')
+             f'{slowest * 1000:.0f} ms; median and worst by step in ms: '
+             f'{({step: _median_and_worst(one) for step, one in delays.items()})}')
     for sleeps, wakeups in bare.items():
         mine = [delay for step, one in delays.items() if (step in steps.WAITING) == sleeps
                 for delay in one]
@@ -81,8 +86,8 @@ def _kill_often(daemon, dice, rounds, measured, names, size=_RANKS):
         measured(f'peers {"sleep" if sleeps else "work"}: median {median * 1000:.2f} ms, worst '
                  f'{worst * 1000:.0f} ms; bare wake-ups: median '
                  f'{statistics.median(wakeups) * 1000:.2f} ms, worst {max(wakeups) * 1000:.0f} ms')
-        assert median <= _MEDIAN_LIMIT + 2 * statistics.median(wakeups)
-        assert worst <= _WORST_LIMIT + 2 * max(wakeups)
+        assert median <= max(_MEDIAN_LIMIT, 2 * statistics.median(wakeups))
+        assert worst <= max(_WORST_LIMIT, 2 * max(wakeups))
     counters.await_holdings(daemon.pid, before)
     status, _ = daemon.ctl('status')
     assert status['memory']['shared_bytes'] == 0 and status['jobs'] == []
