@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures cells: all ways that are compared at one size alternate within seconds."""
 import os
+import subprocess
+import sys
 from collections import namedtuple
+from contextlib import contextmanager
 
 from lib.contenders import CONTENDERS, Setting
 from lib.gang import Gang, GangError
 from lib.peers import say
-from lib.rows import ITERATIONS, bytes_of
+from lib.rows import BUSY, ITERATIONS, bytes_of
 
 # Rows that share one measurement.
 Cell = namedtuple("Cell", "ranks workload rows")
@@ -28,6 +31,20 @@ def ways_of(cell):
     return ways
 
 
+@contextmanager
+def busy_cores(count):
+    """`count` processes that compute without a pause."""
+    members = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
+               for _ in range(count)]
+    try:
+        yield
+    finally:
+        for member in members:
+            member.kill()
+        for member in members:
+            member.wait()
+
+
 class Bench:
     """Holds the gangs that run. One thread. Stop it with stop()."""
 
@@ -40,12 +57,13 @@ class Bench:
         """{way: [Sample, ...]}, one Sample a round; a way that failed is missing."""
         ways = ways_of(cell)
         samples = {way: [] for way in ways}
-        for number in range(self._rounds):
-            # Every other round runs backwards, so that a drift of the machine cancels out.
-            for way in ways if number % 2 == 0 else reversed(ways):
-                sample = self._sample(way, cell)
-                if sample is not None:
-                    samples[way].append(sample)
+        with busy_cores((os.cpu_count() or 1) if cell.workload.endswith(BUSY) else 0):
+            for number in range(self._rounds):
+                # Every other round runs backwards, so that a drift of the machine cancels out.
+                for way in ways if number % 2 == 0 else reversed(ways):
+                    sample = self._sample(way, cell)
+                    if sample is not None:
+                        samples[way].append(sample)
         return {way: found for way, found in samples.items() if len(found) == self._rounds}
 
     def gang(self, contender, ranks):

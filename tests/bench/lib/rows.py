@@ -9,20 +9,25 @@ Way = namedtuple("Way", "contender kind")
 # Wanted ratios (peer's time / ours): regression gate, least acceptable, aim. None: not set.
 Target = namedtuple("Target", "gate least aim")
 
-# A comparison. `workload` is a label of SIZES, "resnet" or a model; `metric` a field of Sample.
+# A comparison. `workload` is a label of SIZES (perhaps with BUSY), "resnet" or a model; `metric` a
+# field of Sample.
 # `limit_us`: wanted instead is ours - peer <= limit_us.
 Row = namedtuple("Row", "name ranks workload ours peers target metric limit_us")
 
 SIZES = {"4B": 4, "1K": 1 << 10, "64K": 64 << 10, "1M": 1 << 20, "16M": 16 << 20, "64M": 64 << 20,
          "256M": 256 << 20}
 RESNET_BYTES = 25557032 * 4
+# At the end of a workload: measured while as many other processes as there are cores compute.
+BUSY = "+busy"
 MODELS = {"cnn": 38050 * 4, "mlp": 85002 * 4, "mlp-wide": 4349962 * 4}  # Bytes of gradients.
 
 # Calls a round, full and quick; training: steps.
 ITERATIONS = {"4B": (5000, 3000), "1K": (5000, 3000), "64K": (1000, 600), "1M": (200, 120),
               "16M": (16, 8), "64M": (7, 5), "256M": (3, 3), "resnet": (7, 3),
-              "cnn": (250, 120), "mlp": (1000, 400), "mlp-wide": (50, 25)}
-QUICK_WORKLOADS = ("4B", "64K", "1M", "64M", "resnet", "cnn", "mlp", "mlp-wide")
+              "4B+busy": (2000, 600), "1M+busy": (100, 40), "cnn": (250, 120), "mlp": (1000, 400),
+              "mlp-wide": (50, 25)}
+QUICK_WORKLOADS = ("4B", "64K", "1M", "64M", "resnet", "4B+busy", "1M+busy", "cnn", "mlp",
+                   "mlp-wide")
 
 NONE = Target(None, None, None)
 MPI = ("ompi-cma", "ompi-nocma", "impi", "impi-avx512")
@@ -131,6 +136,16 @@ def _resnet_rows(ranks):
             )]
 
 
+def _busy_rows(ranks, size):
+    """One tensor where data loaders or other jobs keep the cores busy.
+
+    The mean: what waits for a slice of the processor does so in few calls, for milliseconds.
+    """
+    mpi = _every(MPI, "sync")
+    return [_row("shared-mpi", ranks, size + BUSY, ("rueda", "shared-sync"), mpi, metric="mean"),
+            _row("async-mpi", ranks, size + BUSY, ("rueda", "shared-async"), mpi, metric="mean")]
+
+
 def comparison_rows():
     """Every row that compares two ways, in the order of measurement."""
     rows = []
@@ -140,6 +155,7 @@ def comparison_rows():
             if size in ("4B", "1M", "64M"):
                 rows += _python_rows(ranks, size)
         rows += _resnet_rows(ranks)
+        rows += _busy_rows(ranks, "4B") + _busy_rows(ranks, "1M")
         if ranks == 2:
             rows += [_row("train", 2, model, ("rueda-train", model), [("alone-train", model)],
                           TRAINING) for model in MODELS]
@@ -150,6 +166,7 @@ def bytes_of(workload):
     """Payload in bytes of a workload's label."""
     if workload == "resnet":
         return RESNET_BYTES
+    workload = workload.removesuffix(BUSY)
     return SIZES[workload] if workload in SIZES else MODELS[workload]
 
 
