@@ -16,8 +16,10 @@ namespace bip = boost::interprocess;
 // What mapped_region asks of a mappable object: a handle and a mode.
 struct Mappable {
   int fd;
+  // NOLINTBEGIN(readability-identifier-naming): Boost's names.
   bip::mapping_handle_t get_mapping_handle() const { return {fd, false}; }
   bip::mode_t get_mode() const { return bip::read_write; }
+  // NOLINTEND(readability-identifier-naming)
 };
 
 }  // namespace

@@ -269,10 +269,10 @@ int32_t rueda_poll(rueda_session* session, rueda_handle handle, int32_t* done) {
   });
 }
 
-int32_t rueda_wait(rueda_session* session, rueda_handle handle, uint32_t timeout_ms) {
+int32_t rueda_wait(rueda_session* session, rueda_handle handle, uint32_t timeoutMs) {
   return guarded([&]() -> Status {
     RUEDA_RETURN_IF_ERROR(checkSession(session));
-    return session->client->wait(handle, std::chrono::milliseconds(timeout_ms));
+    return session->client->wait(handle, std::chrono::milliseconds(timeoutMs));
   });
 }
 

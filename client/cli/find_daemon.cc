@@ -41,7 +41,7 @@ bool endsWith(std::string_view text, std::string_view suffix) {
 bool looksLikeTcp(const std::string& text) {
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos || colon == 0 || colon + 1 == text.size()) return false;
-  return std::all_of(text.begin() + colon + 1, text.end(),
+  return std::all_of(text.begin() + static_cast<ptrdiff_t>(colon) + 1, text.end(),
                      [](char c) { return c >= '0' && c <= '9'; });
 }
 

@@ -43,7 +43,7 @@ std::string formatAge(uint64_t ms) {
   const uint64_t seconds = ms / 1000;
   if (ms < 1000) return std::to_string(ms) + " ms";
   // In whole tenths, so that 59.99 s does not read "60.0 s".
-  if (seconds < 60) return oneDigit(static_cast<double>(ms / 100) / 10, "s");
+  if (seconds < 60) return oneDigit(static_cast<double>(ms - ms % 100) / 1000, "s");
   if (seconds < 3600) return twoUnits(seconds / 60, "m", seconds % 60, "s");
   if (seconds < 86400) return twoUnits(seconds / 3600, "h", seconds / 60 % 60, "m");
   return twoUnits(seconds / 86400, "d", seconds / 3600 % 24, "h");

@@ -139,7 +139,7 @@ Status Client::runThroughRing(const Operation& op, bool tried, uint32_t directIn
     if (tried) direct_.detourEnded(std::nullopt);
     return begun;
   }
-  const Status ended = wait(submission.requestId, milliseconds(0));
+  Status ended = wait(submission.requestId, milliseconds(0));
   if (ended.code() == Code::kInterrupted)
     connection_->fail({Code::kInterrupted, "interrupted in " + describe(op)});
   return ended;

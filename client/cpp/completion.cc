@@ -223,7 +223,7 @@ Status Client::collectRows(uint64_t id, const std::vector<shm::RowBlock>& rows, 
     fetch.type = shm::EntryType::kFetch;
     fetch.fetchId = id;
     fetch.output = *connection_->segments().locate(block, gathered->bytes);
-    const Status fetched = awaitFetch(&fetch);
+    Status fetched = awaitFetch(&fetch);
     if (!fetched.isOk()) {
       // Without an outcome the daemon may still be writing there.
       const bool isOver = fetched.code() != Code::kInterrupted && !connection_->isLost();

@@ -191,7 +191,7 @@ void Connection::pump() {
   Packet packet;
   for (;;) {
     const auto got = receive(0, &packet);
-    const Status handled = !got.isOk()   ? got.status()
+    Status handled = !got.isOk()   ? got.status()
                            : got.value() ? handlePacket(packet)
                                          : Status::ok();
     if (!handled.isOk()) return fail(handled);
@@ -206,7 +206,7 @@ Status Connection::awaitSegment(uint32_t id, int timeoutMs) {
     if (hasFailed()) return failure();
     Packet packet;
     const auto got = receive(std::min(kWaitSliceMs, millisecondsUntil(deadline)), &packet);
-    const Status handled = !got.isOk()   ? got.status()
+    Status handled = !got.isOk()   ? got.status()
                            : got.value() ? handlePacket(packet)
                                          : Status::ok();
     if (!handled.isOk()) {

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rueda.torch as a training script calls it: torch tensors in private memory, in place, pinned.
+"""rueda.torch as a training script calls it: torch tensors, in place, pinned to a core.
 
 usage: bench_rueda_torch.py FOLDER RANK RANKS   (rank, size, job and socket are in the environment)
-kinds: sync, async, resnet-sync, resnet-async
+kinds: {shared,private}-{sync,async}, {shared,private}-resnet-{sync,async}
 """
 import os
 import sys
@@ -35,14 +35,16 @@ def main():
     gang = RankGang(folder, rank, ranks)
     rt.init()
     for command in gang.commands():
-        if command.kind in ("sync", "async"):
-            tensors = [torch.zeros(command.bytes // 4)]
-        elif command.kind in ("resnet-sync", "resnet-async"):
-            tensors = [torch.zeros(shape) for shape in resnet50_shapes()]
+        memory, _, kind = command.kind.partition("-")
+        zeros = {"shared": rt.shared_zeros, "private": torch.zeros}[memory]
+        if kind in ("sync", "async"):
+            tensors = [zeros(command.bytes // 4)]
+        elif kind in ("resnet-sync", "resnet-async"):
+            tensors = [zeros(shape) for shape in resnet50_shapes()]
         else:
             gang.fail(f"does not know how to measure '{command.kind}'")
         names = [f"tensor.{i}.{tensor.numel()}" for i, tensor in enumerate(tensors)]
-        run = sum_started if command.kind.endswith("async") else sum_each
+        run = sum_started if kind.endswith("async") else sum_each
         gang.measure(command, tensors, lambda: run(tensors, names))
     rt.shutdown()
 

@@ -103,13 +103,11 @@ def _tensor_rows(ranks, size):
 def _python_rows(ranks, size):
     """rueda.torch against the C ABI under it, and against torch.distributed."""
     limit = PYTHON_LIMIT_US if size == "4B" else None
-    return [
-        _row("py-sync-c", ranks, size, ("rueda-torch", "sync"), [("rueda", "private-sync")],
-             limit_us=limit),
-        _row("py-async-c", ranks, size, ("rueda-torch", "async"), [("rueda", "private-async")],
-             limit_us=limit),
-        _row("py-sync-torchgloo", ranks, size, ("rueda-torch", "sync"), [("torch-gloo", "sync")]),
-    ]
+    rows = [_row(f"py-{way}-c", ranks, size, ("rueda-torch", way), [("rueda", way)],
+                 limit_us=limit)
+            for way in ("shared-sync", "shared-async", "private-sync", "private-async")]
+    return rows + [_row(f"py-{way}-torchgloo", ranks, size, ("rueda-torch", way),
+                        [("torch-gloo", "sync")]) for way in ("shared-sync", "private-sync")]
 
 
 def _resnet_rows(ranks):
@@ -129,9 +127,12 @@ def _resnet_rows(ranks):
                  RESNET_AGAINST_FLAT),
                 ("async-proto", ("rueda", "resnet-async"), prototype, NONE),
                 ("sync-proto", ("rueda", "resnet-sync"), [("proto", "resnet-sync")], NONE),
-                ("py-async-torchgloo", ("rueda-torch", "resnet-async"), torch,
+                ("py-shared-async-torchgloo", ("rueda-torch", "shared-resnet-async"), torch,
                  RESNET_AGAINST_TORCH[ranks]),
-                ("py-sync-torchgloo", ("rueda-torch", "resnet-sync"), torch, NONE),
+                ("py-shared-sync-torchgloo", ("rueda-torch", "shared-resnet-sync"), torch, NONE),
+                ("py-private-async-torchgloo", ("rueda-torch", "private-resnet-async"), torch,
+                 NONE),
+                ("py-private-sync-torchgloo", ("rueda-torch", "private-resnet-sync"), torch, NONE),
                 ("proto-mpi", ("proto", "resnet-async"), mpi, NONE),
             )]
 

@@ -17,6 +17,7 @@ from rueda.torch.functions import broadcast_optimizer_state, broadcast_parameter
 from rueda.torch.grouped import (grouped_allgather, grouped_allgather_async, grouped_allreduce,
                                  grouped_allreduce_, grouped_allreduce_async,
                                  grouped_allreduce_async_)
+from rueda.torch.memory import shared_zeros
 from rueda.torch.objects import allgather_object, broadcast_object
 from rueda.torch.ops import (allgather, allgather_async, allreduce, allreduce_, allreduce_async,
                              allreduce_async_, barrier, broadcast, broadcast_, broadcast_async,
@@ -34,6 +35,6 @@ __all__ = [
     'grouped_allgather', 'grouped_allgather_async', 'grouped_allreduce', 'grouped_allreduce_',
     'grouped_allreduce_async', 'grouped_allreduce_async_', 'init', 'is_homogeneous',
     'is_initialized', 'local_rank', 'local_size', 'mpi_built', 'mpi_enabled',
-    'mpi_threads_supported', 'nccl_built', 'poll', 'rank', 'rocm_built', 'shutdown', 'size',
-    'start_timeline', 'stop_timeline', 'synchronize',
+    'mpi_threads_supported', 'nccl_built', 'poll', 'rank', 'rocm_built', 'shared_zeros', 'shutdown',
+    'size', 'start_timeline', 'stop_timeline', 'synchronize',
 ]

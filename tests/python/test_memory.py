@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors in shared memory: shared_zeros()."""
+
+import gc
+
+import pytest
+import torch
+
+import rueda.torch as hvd
+
+
+def body_shapes_and_dtypes():
+    for size in ((3, 5), (), (0, 4), (7,)):
+        for dtype in (torch.float32, torch.int64, torch.bool, torch.bfloat16):
+            tensor = hvd.shared_zeros(*size, dtype=dtype)
+            assert tensor.shape == size and tensor.dtype == dtype and tensor.is_contiguous()
+            assert not tensor.to(torch.float32).any()
+    assert hvd.shared_zeros((2, 3)).shape == hvd.shared_zeros(torch.Size([2, 3])).shape == (2, 3)
+    assert hvd.shared_zeros(4).dtype == torch.get_default_dtype()
+
+
+def test_shapes_and_dtypes_are_those_of_torch_zeros(ranks):
+    ranks(2).run(body_shapes_and_dtypes)
+
+
+def body_operations(shape):
+    tensor = hvd.shared_zeros(*shape)
+    for value in (1, 2):
+        tensor.fill_(value + hvd.rank())
+        assert hvd.allreduce_(tensor, op=hvd.Sum) is tensor
+        assert (tensor == 2 * value + 1).all()
+        tensor.fill_(value + hvd.rank())
+        hvd.synchronize(hvd.allreduce_async_(tensor, op=hvd.Sum))
+        assert (tensor == 2 * value + 1).all()
+    mine = torch.ones(shape) if hvd.rank() else tensor.fill_(0)
+    hvd.allreduce_(mine, name='mixed')
+    assert (mine == 0.5).all()
+
+
+@pytest.mark.parametrize('shape', [(3,), (1000, 333)])
+def test_collectives_on_shared_memory_and_on_both_kinds(ranks, shape):
+    ranks(2).run(body_operations, shape)
+
+
+def body_reuse():
+    addresses = set()
+    for _ in range(50):
+        tensor = hvd.shared_zeros(1 << 20)
+        part = tensor[7:9]
+        del tensor
+        part.fill_(3)
+        addresses.add(part.data_ptr())
+        assert hvd.shared_zeros(16).sum() == 0
+        del part
+        gc.collect()
+    assert len(addresses) < 5, addresses
+
+
+def test_memory_is_given_back_with_the_last_tensor_that_uses_it(ranks):
+    ranks(2).run(body_reuse)
+
+
+def body_outlives():
+    tensor = hvd.shared_zeros(100).fill_(5)
+    hvd.shutdown()
+    assert (tensor == 5).all()
+    tensor.add_(1)
+    with pytest.raises(hvd.HorovodInternalError):
+        hvd.shared_zeros(3)
+    hvd.init()
+    assert hvd.allreduce(tensor).tolist() == [6.0] * 100
+
+
+def test_a_tensor_outlives_its_session(ranks):
+    ranks(2).run(body_outlives)
+
+
+def body_too_much():
+    with pytest.raises(hvd.HorovodInternalError, match='bytes'):
+        hvd.shared_zeros(1 << 50)
+    assert hvd.allreduce(torch.ones(1)).item() == 1
+
+
+def test_more_than_the_host_has_is_an_error_and_loses_nothing(ranks):
+    ranks(2).run(body_too_much)
