@@ -102,7 +102,9 @@ shm::Result<std::unique_ptr<App>> App::start(const Config& config, int* exitCode
   bool tcpFailed = false;
   auto server = serve::GrpcServer::start(*app->engine_, options, &tcpFailed);
   if (!server.isOk()) {
-    *exitCode = tcpFailed ? kExitPortInUse : kExitSocketUnusable;
+    const Code code = server.status().code();
+    const bool isBadSetting = code == Code::kInvalidArgument || code == Code::kPermissionDenied;
+    *exitCode = !tcpFailed ? kExitSocketUnusable : isBadSetting ? kExitBadConfig : kExitPortInUse;
     app->stop();
     return server.status();
   }

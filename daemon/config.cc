@@ -9,6 +9,8 @@
 #include <limits>
 #include <set>
 
+#include "shm/version.h"
+
 namespace rueda::daemon {
 namespace {
 
@@ -16,9 +18,12 @@ using shm::Code;
 using shm::Result;
 using shm::Status;
 
+constexpr char kBoolean[] = "0|1";
+
 // One setting: how it is called everywhere, and how text becomes its value (false: not valid).
 struct Setting {
-  std::string name;  // flag --a-b, environment RUEDA_A_B, file key a_b
+  std::string name;  // flag --a-b, environment RUEDAD_A_B, file key a_b
+  std::string type;  // As --help shows it.
   std::string help;
   std::function<bool(const std::string&, Config*)> set;
   std::function<std::string(const Config&)> show;
@@ -34,7 +39,7 @@ bool parseUnsigned(const std::string& text, uint64_t low, uint64_t high, uint64_
 template <typename T>
 Setting number(const char* name, T Config::*field, uint64_t low, uint64_t high, const char* help) {
   const std::string range = " (" + std::to_string(low) + ".." + std::to_string(high) + ")";
-  return {name, help + range,
+  return {name, "NUMBER", help + range,
           [field, low, high](const std::string& text, Config* config) {
             uint64_t value = 0;
             if (!parseUnsigned(text, low, high, &value)) return false;
@@ -45,7 +50,7 @@ Setting number(const char* name, T Config::*field, uint64_t low, uint64_t high, 
 }
 
 Setting boolean(const char* name, bool Config::*field, const char* help) {
-  return {name, std::string(help) + " (0 or 1)",
+  return {name, kBoolean, help,
           [field](const std::string& text, Config* config) {
             if (text != "0" && text != "1" && text != "true" && text != "false") return false;
             config->*field = text == "1" || text == "true";
@@ -55,7 +60,7 @@ Setting boolean(const char* name, bool Config::*field, const char* help) {
 }
 
 Setting text(const char* name, std::string Config::*field, const char* help) {
-  return {name, help,
+  return {name, "TEXT", help,
           [field](const std::string& value, Config* config) {
             config->*field = value;
             return value.size() < 108;
@@ -65,7 +70,7 @@ Setting text(const char* name, std::string Config::*field, const char* help) {
 
 Setting logLevel() {
   static const std::vector<std::string> kNames = {"debug", "info", "warning", "error", "off"};
-  return {"log-level", "debug, info, warning, error or off",
+  return {"log-level", "LEVEL", "debug, info, warning, error or off",
           [](const std::string& value, Config* config) {
             for (size_t i = 0; i < kNames.size(); ++i)
               if (kNames[i] == value) config->logLevel = static_cast<base::LogLevel>(i);
@@ -75,7 +80,7 @@ Setting logLevel() {
 }
 
 Setting lifeline() {
-  return {"lifeline-fd", "descriptor of a pipe; a private daemon ends when it closes",
+  return {"lifeline-fd", "NUMBER", "descriptor of a pipe; a private daemon ends when it closes",
           [](const std::string& value, Config* config) {
             uint64_t fd = 0;
             if (!parseUnsigned(value, 0, std::numeric_limits<int>::max(), &fd)) return false;
@@ -129,8 +134,8 @@ std::string fileKey(std::string name) {
 Status apply(const Setting& setting, const std::string& value, const std::string& from,
              Config* config) {
   if (setting.set(value, config)) return Status::ok();
-  return {Code::kInvalidArgument,
-          from + ": " + setting.name + " = '" + value + "' is not valid: " + setting.help};
+  return {Code::kInvalidArgument, from + ": " + setting.name + " = '" + value + "' is not valid: " +
+                                      setting.help + (setting.type == kBoolean ? " (0 or 1)" : "")};
 }
 
 Status applyFile(const std::string& path, Config* config) {
@@ -191,11 +196,13 @@ Result<Config> parseConfig(const std::vector<std::string>& arguments, std::strin
   std::vector<std::string> values(settings().size());
   std::vector<CLI::Option*> options;
   if (const char* file = std::getenv("RUEDAD_CONFIG")) config.file = file;
+  app.set_version_flag("--version", shm::kVersion);
   app.add_option("--config", config.file, "YAML file with settings");
   app.add_flag("--check-config", config.checkOnly, "validate, print every setting, exit");
   for (size_t i = 0; i < settings().size(); ++i) {
     CLI::Option* option = app.add_option("--" + settings()[i].name, values[i], settings()[i].help);
-    if (settings()[i].help.find("(0 or 1)") != std::string::npos) option->expected(0, 1);
+    option->type_name(settings()[i].type);
+    if (settings()[i].type == kBoolean) option->expected(0, 1);
     options.push_back(option);
   }
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
@@ -203,6 +210,9 @@ Result<Config> parseConfig(const std::vector<std::string>& arguments, std::strin
     app.parse(reversed);
   } catch (const CLI::CallForHelp&) {
     *help = app.help();
+    return config;
+  } catch (const CLI::CallForVersion&) {
+    *help = std::string(shm::kVersion) + "\n";
     return config;
   } catch (const CLI::ParseError& error) {
     return Status(Code::kInvalidArgument, std::string("command line: ") + error.what());

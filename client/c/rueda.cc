@@ -13,6 +13,7 @@
 
 #include "client/cpp/client.h"
 #include "shm/unix_socket.h"
+#include "shm/version.h"
 
 using rueda::client::Client;
 using rueda::client::Operation;
@@ -141,7 +142,7 @@ extern "C" {
 
 uint32_t rueda_abi_version(void) { return RUEDA_ABI_VERSION; }
 
-const char* rueda_version(void) { return "0.1.0"; }
+const char* rueda_version(void) { return rueda::shm::kVersion; }
 
 const char* rueda_last_error(void) { return lastError.c_str(); }
 

@@ -4,8 +4,11 @@
 #include <grpcpp/create_channel_posix.h>
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <memory>
 #include <ostream>
+#include <utility>
+#include <vector>
 
 #include "client/cli/find_daemon.h"
 #include "client/cli/format.h"
@@ -34,16 +37,9 @@ shm::Status unreachable(const StatusAddress& address, const std::string& reason)
           "cannot reach ruedad at " + printable(address.toString()) + ": " + reason + kHint};
 }
 
-// A reachable daemon, or why there is none. For Unix sockets we connect ourselves: the reason is
-// then the system's own, not gRPC's.
-shm::Result<Daemon> reach(const CommandOptions& options) {
-  shm::Result<StatusAddress> found = findDaemon(systemFindOptions(options.socket));
-  if (!found.isOk()) {
-    const shm::Status status = found.status();
-    if (status.code() != shm::Code::kUnavailable) return status;
-    return shm::Status(status.code(), status.message() + kHint);
-  }
-  const StatusAddress& address = found.value();
+// A daemon at an address, or why there is none. For Unix sockets we connect ourselves: the reason
+// is then the system's own, not gRPC's.
+shm::Result<Daemon> reach(const StatusAddress& address) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // A daemon of this host is never behind one.
   if (address.kind == StatusAddress::Kind::kTcp) {
@@ -86,20 +82,70 @@ int reportCall(const Daemon& daemon, const CommandOptions& options, const grpc::
   return kExitUnreachable;
 }
 
-// Calls one method of the service. `print` turns the response into the output and the exit code.
-template <typename Request, typename Response, typename Print>
-int call(const CommandOptions& options, Streams streams,
-         grpc::Status (v1::Status::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-         int silentCode, Print print) {
-  shm::Result<Daemon> daemon = reach(options);
-  if (!daemon.isOk()) return report(daemon.status(), streams);
-  const std::unique_ptr<v1::Status::Stub> stub = v1::Status::NewStub(daemon.value().channel);
+template <typename Request, typename Response>
+using Method = grpc::Status (v1::Status::Stub::*)(grpc::ClientContext*, const Request&, Response*);
+
+template <typename Request, typename Response>
+grpc::Status ask(const Daemon& daemon, const CommandOptions& options,
+                 Method<Request, Response> method, Response* response) {
+  const std::unique_ptr<v1::Status::Stub> stub = v1::Status::NewStub(daemon.channel);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + options.timeout);
   Request request;
   request.set_job_id(options.job);
+  return ((*stub).*method)(&context, request, response);
+}
+
+// Asks each of several private daemons. Prints those that answer (with --job: that have it), each
+// under its socket unless it is the only one. Those that ended meanwhile are left out.
+template <typename Request, typename Response, typename Print>
+int callEach(const std::vector<StatusAddress>& addresses, const CommandOptions& options,
+             Streams streams, Method<Request, Response> method, int silentCode, Print print) {
+  std::vector<std::pair<StatusAddress, Response>> answers;
+  int code = kExitOk;
+  for (const StatusAddress& address : addresses) {
+    const shm::Result<Daemon> daemon = reach(address);
+    if (!daemon.isOk()) continue;
+    Response response;
+    const grpc::Status status = ask(daemon.value(), options, method, &response);
+    const grpc::StatusCode error = status.error_code();
+    if (status.ok())
+      answers.emplace_back(address, std::move(response));
+    else if (error != grpc::StatusCode::NOT_FOUND && error != grpc::StatusCode::UNAVAILABLE)
+      code = std::max(code, reportCall(daemon.value(), options, status, silentCode, streams));
+  }
+  if (options.json && answers.size() > 1) return report(severalRun(addresses), streams);
+  if (answers.empty() && code == kExitOk) {
+    streams.error << "ruedactl: none of " << addresses.size() << " private daemons has job \""
+                  << printable(options.job) << "\"\n";
+    return kExitUnhealthy;
+  }
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const auto& [address, response] = answers[i];
+    if (addresses.size() > 1 && options.job.empty())
+      streams.out << (i == 0 ? "" : "\n") << "ruedad at " << printable(address.daemonSocket())
+                  << "\n";
+    code = std::max<int>(code, print(response));
+  }
+  return code;
+}
+
+// Calls one method of the service. `print` turns the response into the output and the exit code.
+template <typename Request, typename Response, typename Print>
+int call(const CommandOptions& options, Streams streams, Method<Request, Response> method,
+         int silentCode, Print print) {
+  const auto found = findDaemons(systemFindOptions(options.socket));
+  if (!found.isOk()) {
+    const shm::Status status = found.status();
+    if (status.code() != shm::Code::kUnavailable) return report(status, streams);
+    return report({status.code(), status.message() + kHint}, streams);
+  }
+  if (found.value().size() > 1)
+    return callEach(found.value(), options, streams, method, silentCode, print);
+  const shm::Result<Daemon> daemon = reach(found.value().front());
+  if (!daemon.isOk()) return report(daemon.status(), streams);
   Response response;
-  const grpc::Status status = ((*stub).*method)(&context, request, &response);
+  const grpc::Status status = ask(daemon.value(), options, method, &response);
   if (!status.ok()) return reportCall(daemon.value(), options, status, silentCode, streams);
   return print(response);
 }

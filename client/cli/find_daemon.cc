@@ -66,19 +66,12 @@ Status noneRuns(const FindOptions& options) {
                                   " does not exist and no private daemon of yours runs"};
 }
 
-Status severalRun(const std::vector<std::string>& names) {
-  std::string list;
-  for (size_t i = 0; i < names.size() && i < kMaxListed; ++i) {
-    list += (i == 0 ? "@" : ", @") + names[i].substr(0, names[i].size() - kStatusSuffix.size());
-  }
-  if (names.size() > kMaxListed) {
-    list += " and " + std::to_string(names.size() - kMaxListed) + " more";
-  }
-  return {Code::kInvalidArgument,
-          std::to_string(names.size()) + " private daemons run; choose one with --socket: " + list};
-}
-
 }  // namespace
+
+std::string StatusAddress::daemonSocket() const {
+  if (kind != Kind::kAbstract || !endsWith(name, kStatusSuffix)) return toString();
+  return "@" + name.substr(0, name.size() - kStatusSuffix.size());
+}
 
 Result<StatusAddress> statusAddressOf(const std::string& socket) {
   if (startsWith(socket, "unix:") && socket.size() > 5) {
@@ -124,19 +117,34 @@ FindOptions systemFindOptions(const std::string& socket) {
   return options;
 }
 
-Result<StatusAddress> findDaemon(const FindOptions& options) {
-  if (!options.socket.empty()) return statusAddressOf(options.socket);
+Result<std::vector<StatusAddress>> findDaemons(const FindOptions& options) {
+  if (!options.socket.empty()) {
+    RUEDA_ASSIGN_OR_RETURN(StatusAddress given, statusAddressOf(options.socket));
+    return std::vector<StatusAddress>{std::move(given)};
+  }
   if (access(options.systemSocket.c_str(), F_OK) == 0) {
-    return StatusAddress{Kind::kPath, options.systemSocket};
+    return std::vector<StatusAddress>{{Kind::kPath, options.systemSocket}};
   }
   std::ifstream file(options.procNetUnix);
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  std::vector<std::string> names = privateStatusSockets(text);
-  const auto unusable = [&](const std::string& name) { return !options.usable(name); };
-  names.erase(std::remove_if(names.begin(), names.end(), unusable), names.end());
-  if (names.empty()) return noneRuns(options);
-  if (names.size() > 1) return severalRun(names);
-  return StatusAddress{Kind::kAbstract, names[0]};
+  std::vector<StatusAddress> found;
+  for (const std::string& name : privateStatusSockets(text)) {
+    if (options.usable(name)) found.push_back({Kind::kAbstract, name});
+  }
+  if (found.empty()) return noneRuns(options);
+  return found;
+}
+
+Status severalRun(const std::vector<StatusAddress>& addresses) {
+  std::string list;
+  for (size_t i = 0; i < addresses.size() && i < kMaxListed; ++i) {
+    list += (i == 0 ? "" : ", ") + addresses[i].daemonSocket();
+  }
+  if (addresses.size() > kMaxListed) {
+    list += " and " + std::to_string(addresses.size() - kMaxListed) + " more";
+  }
+  return {Code::kInvalidArgument, std::to_string(addresses.size()) +
+                                      " private daemons run; choose one with --socket: " + list};
 }
 
 Result<Fd> connectStatus(const StatusAddress& address) {

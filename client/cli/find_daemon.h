@@ -22,6 +22,8 @@ struct StatusAddress {
 
   // As people write it: "/run/rueda/status.sock", "@rueda-x.status", "127.0.0.1:7707".
   std::string toString() const { return kind == Kind::kAbstract ? "@" + name : name; }
+  // For a private daemon the socket that its clients use, "@rueda-x"; else as toString().
+  std::string daemonSocket() const;
   bool operator==(const StatusAddress& o) const { return kind == o.kind && name == o.name; }
 };
 
@@ -45,9 +47,12 @@ struct FindOptions {
 // FindOptions for this machine.
 FindOptions systemFindOptions(const std::string& socket);
 
-// The address given, else the system daemon's if it is there, else the only private daemon that is
-// usable. kUnavailable: none runs; kInvalidArgument: --socket is malformed, or several run (named).
-shm::Result<StatusAddress> findDaemon(const FindOptions& options);
+// The address given, else the system daemon's if it is there, else every private daemon that is
+// usable. kUnavailable: none runs; kInvalidArgument: --socket is malformed.
+shm::Result<std::vector<StatusAddress>> findDaemons(const FindOptions& options);
+
+// Why one of these must be chosen; names them.
+shm::Status severalRun(const std::vector<StatusAddress>& addresses);
 
 // Connects to a Unix status socket; non-blocking afterwards. kUnavailable with the system's reason.
 // REQUIRES: not kTcp.

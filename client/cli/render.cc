@@ -46,14 +46,15 @@ std::string omittedLine(uint64_t count, const char* noun) {
 
 std::string jobTable(const v1::ListJobsResponse& jobs) {
   if (jobs.jobs().empty() && jobs.omitted() == 0) return "no jobs\n";
-  Table table({"JOB", "UID", "RANKS", "STATE", "PENDING", "OLDEST", "DONE", "FAILED", "REDUCED"});
+  Table table(
+      {"JOB", "UID", "RANKS", "STATE", "PENDING", "OLDEST", "DIRECT", "DONE", "FAILED", "REDUCED"});
   for (const v1::Job& job : jobs.jobs()) {
     table.add({shortened(job.id(), kJobColumns), std::to_string(job.uid()),
                std::to_string(job.ranks_size()) + "/" + std::to_string(job.size()), jobState(job),
                std::to_string(job.pending_operations()),
                job.pending_operations() == 0 ? "-" : formatAge(job.oldest_pending_ms()),
-               std::to_string(job.ops_completed()), std::to_string(job.ops_failed()),
-               formatBytes(job.bytes_reduced())});
+               std::to_string(job.ops_direct()), std::to_string(job.ops_completed()),
+               std::to_string(job.ops_failed()), formatBytes(job.bytes_reduced())});
   }
   return table.toString() + omittedLine(jobs.omitted(), "job");
 }
@@ -158,13 +159,13 @@ std::string renderJobs(const v1::ListJobsResponse& response) {
     text += "\njob " + printable(job.id()) + ": " + jobState(job) + ", generation " +
             std::to_string(job.generation()) + "\n";
     if (!job.failure().empty()) text += "failure: " + printable(job.failure()) + "\n";
-    Table table({"RANK", "PID", "HOST", "STATE", "SUBMITTED", "COMPLETED", "ARENA"});
+    Table table({"RANK", "PID", "HOST", "STATE", "DIRECT", "SUBMITTED", "COMPLETED", "ARENA"});
     for (const v1::Rank& rank : job.ranks()) {
       table.add({std::to_string(rank.process().rank()), std::to_string(rank.process().pid()),
                  printable(rank.process().host()),
                  printable(rank.state()) + (rank.stopped() ? ", stopped" : ""),
-                 std::to_string(rank.submitted()), std::to_string(rank.completed()),
-                 formatBytes(rank.arena_bytes())});
+                 std::to_string(rank.direct()), std::to_string(rank.submitted()),
+                 std::to_string(rank.completed()), formatBytes(rank.arena_bytes())});
     }
     text += table.toString();
   }

@@ -45,7 +45,8 @@ Json toJson(const v1::Rank& rank) {
   return {{"rank", rank.process().rank()}, {"pid", rank.process().pid()},
           {"host", rank.process().host()}, {"state", rank.state()},
           {"stopped", rank.stopped()},     {"arena_bytes", rank.arena_bytes()},
-          {"submitted", rank.submitted()}, {"completed", rank.completed()}};
+          {"submitted", rank.submitted()}, {"completed", rank.completed()},
+          {"direct", rank.direct()}};
 }
 
 Json toJson(const v1::Job& job) {
@@ -59,6 +60,7 @@ Json toJson(const v1::Job& job) {
           {"pending_operations", job.pending_operations()},
           {"oldest_pending_ms", job.oldest_pending_ms()},
           {"ops_completed", job.ops_completed()},
+          {"ops_direct", job.ops_direct()},
           {"ops_failed", job.ops_failed()},
           {"bytes_reduced", job.bytes_reduced()},
           {"ranks", list(job.ranks())}};

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "client/cli/commands.h"
+#include "shm/version.h"
 
 namespace {
 
@@ -15,12 +16,13 @@ using rueda::cli::CommandOptions;
 using rueda::cli::Streams;
 
 constexpr char kFooter[] = R"(
-Without --socket: the daemon at /run/rueda/status.sock, else the one private daemon of this user.
+Without --socket: the daemon at /run/rueda/status.sock, else every private daemon of this user;
+--job picks the one that has the job, and --json needs one of them.
 
 Exit codes:
   0  fine; health: healthy
   1  health: a part does not serve, a job failed or is deadlocked, or no answer; others: no such job
-  2  wrong arguments, or several daemons to choose from
+  2  wrong arguments, or --json and several daemons to choose from
   3  cannot reach the daemon, or it gives no answer)";
 
 struct Command {
@@ -39,6 +41,7 @@ constexpr Command kCommands[] = {
 };
 
 void addOptions(CLI::App* app, CommandOptions* options, int64_t* timeoutMs) {
+  app->set_version_flag("--version", rueda::shm::kVersion);
   app->add_flag("--json", options->json, "JSON for programs instead of text");
   app->add_option("--socket", options->socket,
                   "The daemon's socket (/path/rueda.sock, @name), its status socket, or host:port")

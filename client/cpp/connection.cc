@@ -191,9 +191,7 @@ void Connection::pump() {
   Packet packet;
   for (;;) {
     const auto got = receive(0, &packet);
-    Status handled = !got.isOk()   ? got.status()
-                           : got.value() ? handlePacket(packet)
-                                         : Status::ok();
+    Status handled = !got.isOk() ? got.status() : got.value() ? handlePacket(packet) : Status::ok();
     if (!handled.isOk()) return fail(handled);
     if (!got.value()) return;
   }
@@ -206,9 +204,7 @@ Status Connection::awaitSegment(uint32_t id, int timeoutMs) {
     if (hasFailed()) return failure();
     Packet packet;
     const auto got = receive(std::min(kWaitSliceMs, millisecondsUntil(deadline)), &packet);
-    Status handled = !got.isOk()   ? got.status()
-                           : got.value() ? handlePacket(packet)
-                                         : Status::ok();
+    Status handled = !got.isOk() ? got.status() : got.value() ? handlePacket(packet) : Status::ok();
     if (!handled.isOk()) {
       fail(handled);
       return handled;

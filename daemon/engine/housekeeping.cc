@@ -3,11 +3,13 @@
 #include <dirent.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <utility>
 
 #include "daemon/engine/engine.h"
 #include "daemon/engine/watch.h"
+#include "shm/version.h"
 
 namespace rueda::engine {
 
@@ -21,7 +23,6 @@ namespace {
 constexpr milliseconds kTick{100};
 constexpr std::chrono::seconds kFirstClientLimit{
     30};  // A private daemon that nobody comes to ends.
-constexpr char kVersion[] = "0.1.0";
 
 const char* jobStateName(Job::State state) {
   switch (state) {
@@ -203,7 +204,7 @@ shm::Result<flow::StateView> Engine::snapshot(milliseconds timeout) {
 
 flow::StateView Engine::view(flow::TimePoint now) const {
   flow::StateView state;
-  state.version = kVersion;
+  state.version = shm::kVersion;
   state.socket = options_.socket;
   state.pid = ::getpid();
   state.uptimeMs =
@@ -239,11 +240,13 @@ flow::JobView Engine::viewOf(const Job& job, flow::TimePoint now) const {
   out.bytesReduced = job.bytesReduced;
   for (int rank = 0; rank < job.size; ++rank) {
     const Member& member = job.members[static_cast<size_t>(rank)];
+    const uint32_t begun = job.board.begun(rank);
+    out.opsDirect = rank == 0 ? begun : std::min<uint64_t>(out.opsDirect, begun);
     const auto session = lobby_.sessions().find(member.session);
     const bool alive =
         member.state == Member::State::kRunning && session != lobby_.sessions().end();
     out.ranks.push_back({rank, member.pid, member.host, member.arenaBytes,
-                         alive ? session->second->submitted : member.submitted,
+                         alive ? session->second->submitted : member.submitted, begun,
                          alive ? session->second->completed : member.completed,
                          memberStateName(member.state)});
   }

@@ -8,6 +8,7 @@
 
 #include "daemon/membership/exit_cause.h"
 #include "daemon/observe/deadlock.h"
+#include "shm/version.h"
 
 namespace rueda::engine {
 
@@ -24,7 +25,6 @@ constexpr int kMaxPacketsPerTurn = 32;
 constexpr int kMaxGreetingsPerTurn = 4;
 constexpr auto kFormingNoticeFirst = std::chrono::seconds(5);
 constexpr auto kFormingNoticeNext = std::chrono::seconds(30);
-constexpr char kVersion[] = "0.1.0";
 // Waiters on spare cores spin by pausing for as long as a wake-up costs; where ranks share cores
 // they yield, and not for long, since spinning delays the very thread that is waited for.
 constexpr uint32_t kSpinSpareMicros = 50;
@@ -161,7 +161,7 @@ shm::Welcome Lobby::policyFor(const Job& job) const {
   welcome.spinMicros = spare ? kSpinSpareMicros : kSpinSharedMicros;
   welcome.sliceFromBytes = spare ? kSliceFromSpare : kSliceFromShared;
   welcome.directEnabled = job.isolated || job.size < 2 ? 0 : 1;
-  shm::copyText(welcome.daemon, sizeof welcome.daemon, kVersion);
+  shm::copyText(welcome.daemon, sizeof welcome.daemon, shm::kVersion);
   return welcome;
 }
 

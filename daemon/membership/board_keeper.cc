@@ -25,6 +25,13 @@ void BoardKeeper::abort() {
   shm::ringAlways(board()->done);
 }
 
+uint32_t BoardKeeper::begun(int rank) const {
+  const auto indexIn = [&](int half) {
+    return tagIndex(board()->posts[half][rank].word.load(std::memory_order_relaxed));
+  };
+  return indexAhead(indexIn(1), indexIn(0)) > 0 ? indexIn(1) : indexIn(0);
+}
+
 bool BoardKeeper::hasPosted(int rank, uint32_t index) const {
   const uint64_t word = board()->posts[index & 1][rank].word.load(std::memory_order_acquire);
   return indexAhead(tagIndex(word), index) >= 0;

@@ -22,6 +22,8 @@ class BoardKeeper {
   // Ends every direct operation, now and later.
   void abort();
   // True if `rank` has posted direct operation `index` or a later one.
+  // How many operations `rank` has begun, as it says; modulo 2^32.
+  uint32_t begun(int rank) const;
   bool hasPosted(int rank, uint32_t index) const;
   // Sends the waiters of direct operation `index` to the ring, unless all `size` ranks have posted
   // it: then it runs, and this returns false. The answer for an index is final.

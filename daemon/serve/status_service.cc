@@ -70,6 +70,7 @@ v1::Rank rankMessage(const flow::RankView& rank, bool stopped) {
   message.set_stopped(stopped);
   message.set_arena_bytes(rank.arenaBytes);
   message.set_submitted(rank.submitted);
+  message.set_direct(rank.direct);
   message.set_completed(rank.completed);
   return message;
 }
@@ -90,6 +91,7 @@ v1::Job jobMessage(const flow::JobView& job) {
   message.set_pending_operations(job.pending.size());
   message.set_oldest_pending_ms(oldestMs(job));
   message.set_ops_completed(job.opsCompleted);
+  message.set_ops_direct(job.opsDirect);
   message.set_ops_failed(job.opsFailed);
   message.set_bytes_reduced(job.bytesReduced);
   return message;

@@ -47,10 +47,11 @@ Outcome ruedactl(const std::string& arguments, const std::string& environment = 
 // A daemon at @rueda-cli-<pid>, as far as operators see.
 class Fixture {
  public:
-  explicit Fixture(StateView view = stuckJobView()) {
+  explicit Fixture(StateView view = stuckJobView(), const std::string& name = "cli")
+      : socket("--socket @" + privateName(name)) {
     engine.set(std::move(view));
     GrpcServerOptions options;
-    options.unixAddress = "unix-abstract:" + privateName("cli") + ".status";
+    options.unixAddress = "unix-abstract:" + privateName(name) + ".status";
     options.tcpAddress = "127.0.0.1:0";
     options.snapshots.timeout = 100ms;
     options.snapshots.maxAge = 0ms;
@@ -58,7 +59,7 @@ class Fixture {
     if (!started.isOk()) throw std::runtime_error(started.status().message());
     server = std::move(started).value();
   }
-  const std::string socket = "--socket @" + privateName("cli");
+  const std::string socket;
   FakeEngine engine;
   std::unique_ptr<GrpcServer> server;
 };
@@ -131,6 +132,32 @@ TEST_CASE("health exits with 1 when something is wrong") {
   CHECK_THAT(outcome.text, Catch::StartsWith("UNHEALTHY\n"));
   CHECK(ruedactl("status " + fixture.socket).code == 0);
 }
+
+TEST_CASE("without --socket every private daemon is asked, and --job picks one") {
+  // Once any second private daemon of the user made all commands fail. Others may run here too.
+  StateView view = stuckJobView();
+  view.jobs[0].id = "only-" + privateName("b");
+  Fixture first(stuckJobView(), "a");
+  Fixture second(view, "b");
+  const std::string nowhere = "env -u RUEDA_SOCKET ";
+  const Outcome all = ruedactl("jobs", nowhere);
+  CHECK(all.code == 0);
+  CHECK_THAT(all.text, Catch::Contains("ruedad at @" + privateName("a") + "\nJOB"));
+  CHECK_THAT(all.text, Catch::Contains("\n\nruedad at @" + privateName("b") + "\nJOB"));
+  const std::string job = " --job " + view.jobs[0].id;
+  const Outcome one = ruedactl("pending" + job, nowhere);
+  CHECK(one.code == 0);
+  CHECK_THAT(one.text, Catch::StartsWith("job only-"));
+  CHECK(ruedactl("jobs --json" + job, nowhere).code == 0);
+  const Outcome both = ruedactl("jobs --json", nowhere);
+  CHECK(both.code == 2);
+  CHECK_THAT(both.text, Catch::Contains("private daemons run; choose one with --socket: "));
+  const Outcome none = ruedactl("jobs --job nowhere", nowhere);
+  CHECK(none.code == 1);
+  CHECK_THAT(none.text, Catch::Contains("private daemons has job \"nowhere\"\n"));
+}
+
+TEST_CASE("--version says the version") { CHECK(ruedactl("--version").text == "0.1.0\n"); }
 
 TEST_CASE("wrong arguments exit with 2 and one line") {
   const std::string arguments =

@@ -33,6 +33,12 @@ struct Machine {
   FindOptions options;
 };
 
+// The one daemon that is found.
+std::string only(const FindOptions& options) {
+  const auto found = findDaemons(options).value();
+  return found.size() == 1 ? found[0].toString() : std::to_string(found.size()) + " daemons";
+}
+
 }  // namespace
 
 TEST_CASE("the status address follows from what a user passes") {
@@ -66,43 +72,44 @@ TEST_CASE("private daemons are the listening rueda sockets, each once") {
 TEST_CASE("the socket given wins over all others") {
   Machine machine(line("@rueda-a.status"));
   machine.options.socket = "@rueda-z";
-  CHECK(findDaemon(machine.options).value().toString() == "@rueda-z.status");
+  CHECK(only(machine.options) == "@rueda-z.status");
 }
 
 TEST_CASE("the system daemon comes before private ones") {
   Machine machine(line("@rueda-a.status"));
   std::ofstream(machine.options.systemSocket) << "";
-  CHECK(findDaemon(machine.options).value().toString() == machine.options.systemSocket);
+  CHECK(only(machine.options) == machine.options.systemSocket);
 }
 
 TEST_CASE("the only private daemon of the caller is used") {
   Machine machine(line("@rueda-a.status") + line("@rueda-b.status"));
   machine.options.usable = [](const std::string& name) { return name == "rueda-b.status"; };
-  CHECK(findDaemon(machine.options).value().toString() == "@rueda-b.status");
+  CHECK(only(machine.options) == "@rueda-b.status");
 }
 
-TEST_CASE("several private daemons are listed for a choice") {
-  SECTION("two") {
-    Machine machine(line("@rueda-b.status") + line("@rueda-a.status"));
-    const auto status = findDaemon(machine.options).status();
-    CHECK(status.code() == Code::kInvalidArgument);
-    CHECK(status.message() ==
-          "2 private daemons run; choose one with --socket: @rueda-a, @rueda-b");
-  }
-  SECTION("too many to list") {
-    std::string sockets;
-    for (int i = 10; i < 22; ++i) sockets += line("@rueda-" + std::to_string(i) + ".status");
-    Machine machine(sockets);
-    CHECK_THAT(findDaemon(machine.options).status().message(),
-               Catch::EndsWith("@rueda-18, @rueda-19 and 2 more"));
-  }
+TEST_CASE("several private daemons are all found, sorted") {
+  Machine machine(line("@rueda-b.status") + line("@rueda-a.status"));
+  const auto found = findDaemons(machine.options).value();
+  REQUIRE(found.size() == 2);
+  CHECK(found[0].daemonSocket() == "@rueda-a");
+  CHECK(found[1].daemonSocket() == "@rueda-b");
+  CHECK(severalRun(found).code() == Code::kInvalidArgument);
+  CHECK(severalRun(found).message() ==
+        "2 private daemons run; choose one with --socket: @rueda-a, @rueda-b");
+}
+
+TEST_CASE("too many daemons for one line are counted") {
+  std::vector<StatusAddress> many;
+  for (int i = 10; i < 22; ++i)
+    many.push_back({StatusAddress::Kind::kAbstract, "rueda-" + std::to_string(i) + ".status"});
+  CHECK_THAT(severalRun(many).message(), Catch::EndsWith("@rueda-18, @rueda-19 and 2 more"));
 }
 
 TEST_CASE("no daemon at all is said with where it was looked for") {
   Machine machine("");
   const bool unreadable = GENERATE(false, true);
   if (unreadable) machine.options.procNetUnix = "/nonexistent";
-  const auto status = findDaemon(machine.options).status();
+  const auto status = findDaemons(machine.options).status();
   CHECK(status.code() == Code::kUnavailable);
   CHECK(status.message() == "no ruedad found: " + machine.options.systemSocket +
                                 " does not exist and no private daemon of yours runs");

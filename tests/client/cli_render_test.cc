@@ -62,6 +62,7 @@ v1::Job* addJob(v1::ListJobsResponse* response, const std::string& id) {
   job->set_size(2);
   job->set_generation(4);
   job->set_state("running");
+  job->set_ops_direct(90000);
   job->set_ops_completed(1200);
   job->set_bytes_reduced(5ull << 30);
   for (int rank = 0; rank < 2; ++rank) {
@@ -70,6 +71,7 @@ v1::Job* addJob(v1::ListJobsResponse* response, const std::string& id) {
     added->mutable_process()->set_pid(4700 + rank);
     added->mutable_process()->set_host("hostA");
     added->set_state("running");
+    added->set_direct(90000 + rank);
     added->set_submitted(601);
     added->set_completed(600);
     added->set_arena_bytes(1 << 20);
@@ -109,8 +111,8 @@ TEST_CASE("status shows the daemon and its jobs on one page") {
         "process   9 threads, 31 open descriptors\n"
         "health    all parts serve\n"
         "\n"
-        "JOB      UID   RANKS  STATE    PENDING  OLDEST  DONE  FAILED  REDUCED\n"
-        "train-7  1000  2/2    running  0        -       1200  0       5.0 GiB\n");
+        "JOB      UID   RANKS  STATE    PENDING  OLDEST  DIRECT  DONE  FAILED  REDUCED\n"
+        "train-7  1000  2/2    running  0        -       90000   1200  0       5.0 GiB\n");
 }
 
 TEST_CASE("status names what does not serve and that it drains") {
@@ -136,15 +138,15 @@ TEST_CASE("jobs shows each rank with its process") {
   job->mutable_ranks(0)->set_stopped(true);
   response.set_omitted(2);
   CHECK(renderJobs(response) ==
-        "JOB      UID   RANKS  STATE   PENDING  OLDEST  DONE  FAILED  REDUCED\n"
-        "train-7  1000  2/2    failed  3        12.3 s  1200  0       5.0 GiB\n"
+        "JOB      UID   RANKS  STATE   PENDING  OLDEST  DIRECT  DONE  FAILED  REDUCED\n"
+        "train-7  1000  2/2    failed  3        12.3 s  90000   1200  0       5.0 GiB\n"
         "and 2 more jobs\n"
         "\n"
         "job train-7: failed, generation 4\n"
         "failure: rank 1 on hostA (pid 4701) was killed by signal 9\n"
-        "RANK  PID   HOST   STATE             SUBMITTED  COMPLETED  ARENA\n"
-        "0     4700  hostA  running, stopped  601        600        1.0 MiB\n"
-        "1     4701  hostA  lost              601        600        1.0 MiB\n");
+        "RANK  PID   HOST   STATE             DIRECT  SUBMITTED  COMPLETED  ARENA\n"
+        "0     4700  hostA  running, stopped  90000   601        600        1.0 MiB\n"
+        "1     4701  hostA  lost              90001   601        600        1.0 MiB\n");
 }
 
 TEST_CASE("pending says in its first line which rank is stuck") {
@@ -274,6 +276,7 @@ TEST_CASE("JSON of jobs and pending carries what the tables do, uncut") {
                                 {"state", "running"},
                                 {"stopped", false},
                                 {"arena_bytes", 1 << 20},
+                                {"direct", 90001},
                                 {"submitted", 601},
                                 {"completed", 600}});
 

@@ -88,6 +88,8 @@ TEST_CASE("small operations meet on the board without the daemon") {
   }
   const auto job = pair.daemon().state().jobs.at(0);
   CHECK(job.ranks.at(0).submitted == 0);
+  CHECK(job.ranks.at(0).direct == 10);
+  CHECK(job.opsDirect == 10);
   CHECK(job.opsCompleted == 0);
 }
 

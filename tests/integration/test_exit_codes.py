@@ -42,6 +42,12 @@ def test_a_setting_out_of_range_is_2():
     _ends_with(2, 'workers', '65', flags=('--workers', '65'))
 
 
+@pytest.mark.parametrize('address', ['nonsense', '0.0.0.0:0'])
+def test_a_tcp_address_that_may_not_be_is_2(address):
+    """Once it was 4, a taken port."""
+    _ends_with(2, address, flags=('--status-tcp', address))
+
+
 def test_a_socket_path_in_no_folder_is_5(folder):
     address = os.path.join(folder, 'missing', 'rueda.sock')
     _ends_with(5, address, address=address)

@@ -77,10 +77,11 @@ inline flow::StateView stuckJobView() {
   job.generation = 4;
   job.state = "running";
   job.opsCompleted = 1200;
+  job.opsDirect = 90000;
   job.opsFailed = 1;
   job.bytesReduced = 5'000'000'000;
   for (int rank = 0; rank < 3; ++rank) {
-    job.ranks.push_back({rank, 4700 + rank, "hostA", 1u << 20, 601, 600, "running"});
+    job.ranks.push_back({rank, 4700 + rank, "hostA", 1u << 20, 601, 90000, 600, "running"});
   }
   job.pending.push_back(
       {"layer1.weight", "allreduce", "float32", "[3, 4]", {0, 1}, {2}, {2}, 12'340});

@@ -112,6 +112,7 @@ TEST_CASE("a job comes with its ranks and what it waits for") {
   CHECK(job.pending_operations() == 2);
   CHECK(job.oldest_pending_ms() == 12'340);
   CHECK(job.ops_completed() == 1200);
+  CHECK(job.ops_direct() == 90000);
   CHECK(job.ops_failed() == 1);
   CHECK(job.bytes_reduced() == 5'000'000'000);
   REQUIRE(job.ranks_size() == 3);
@@ -121,6 +122,7 @@ TEST_CASE("a job comes with its ranks and what it waits for") {
   CHECK(job.ranks(2).stopped());
   CHECK_FALSE(job.ranks(1).stopped());
   CHECK(job.ranks(1).submitted() == 601);
+  CHECK(job.ranks(1).direct() == 90000);
   CHECK(job.ranks(1).completed() == 600);
   CHECK(job.ranks(1).arena_bytes() == 1 << 20);
 }
