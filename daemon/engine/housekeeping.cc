@@ -105,7 +105,7 @@ void Engine::loseRank(Job* job, const Lobby::Event& event, std::vector<Outcome>*
   delivery_.forget(event.session);
   jobs_.leave(job, event.rank, Member::State::kLost);
   ++ranksLost_;
-  const std::string text = job->describe(event.rank) + " " + event.cause;
+  const std::string text = job->describe(event.rank) + ", which " + event.cause;
   base::logWarning("job '" + base::printable(job->id) + "' lost " + text);
   if (job->state == Job::State::kRunning)
     jobs_.finish(job, Job::State::kFailed, event.rank, Status(Code::kRankLost, "lost " + text),
