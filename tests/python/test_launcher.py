@@ -1,46 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ruedarun: what ranks get, what their output looks like, how failures and signals are handled."""
+"""ruedarun: what ranks get, and how failures and signals are handled."""
 
 import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 
 import pytest
 
-from rueda.run import arguments, environment, failure, hosts, output
-
-# Ranks of these tests use no PyTorch, so that they start at once.
-RUN = [sys.executable, '-m', 'rueda.run', '--private']
-
-
-def run(*command, timeout=60, **options):
-    return subprocess.run([*RUN, *command], timeout=timeout, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True, **options)
-
-
-def script(text):
-    return [sys.executable, '-c', text]
-
-
-def wait_for(condition, seconds=20):
-    """Polls a condition on other processes, which cannot tell us."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, 'did not happen'
-        time.sleep(0.02)
-
-
-def alive(pid):
-    try:
-        with open(f'/proc/{pid}/stat', encoding='ascii') as file:
-            return file.read().rsplit(')', 1)[1].split()[0] != 'Z'
-    except OSError:
-        return False
-
+from launching import RUN, alive, run, script, wait_for
+from rueda.run import arguments, environment, failure, hosts
 
 SHOW = '''
 import os
@@ -81,12 +52,36 @@ def test_exit_status_and_name_of_the_first_failure():
     assert result.returncode == 128 + signal.SIGKILL and 'memory' in result.stderr
 
 
+LAST_WORDS = '''
+import os, sys, time
+if os.environ['RUEDA_RANK'] == '1':
+    with open(sys.argv[1], 'w') as file: file.write(str(os.getpid()))
+    sys.exit(3)
+def lost():
+    try:
+        with open(sys.argv[1]) as file: return not os.path.exists('/proc/' + file.read())
+    except OSError: return False
+while not lost(): time.sleep(0.001)
+time.sleep(0.1)
+os.write(2, b'rank 1 was lost' + bytes([10]))
+sys.exit(4)
+'''
+
+
+def test_the_other_ranks_may_say_what_they_saw(tmp_path):
+    # They got SIGTERM at once: a traceback that names the lost rank seldom came out.
+    result = run('-np', '3', *script(LAST_WORDS), str(tmp_path / 'pid'))
+    assert result.stderr.splitlines().count('rank 1 was lost') == 2, result.stderr
+    assert result.returncode == 3 and result.stderr.count('failed first') == 1
+    assert 'rank 1 (pid' in result.stderr and 'exit code 3' in result.stderr
+
+
 def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace_period():
     text = '''
 import os, signal, sys
 if os.environ['RUEDA_RANK'] == '1':
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    os.write(1, b'ready')
+    print('ready')
     while True: signal.pause()
 while os.path.getsize(sys.argv[1]) == 0: pass
 sys.exit(4)
@@ -191,45 +186,6 @@ def test_a_second_ctrl_c_does_not_wait_for_the_grace_period(running):
     assert process.returncode == 128 + signal.SIGINT
 
 
-PRINT = '''
-import os, sys
-os.write(1, b'one\\ntwo ')
-os.write(2, b'error\\n')
-os.write(1, b'halves\\nno newline')
-'''
-
-
-def test_tagged_output():
-    result = run('-np', '2', '--tag-output', *script(PRINT))
-    for rank in (0, 1):
-        for line in (f'[{rank}]<stdout>:one\n', f'[{rank}]<stdout>:two halves\n',
-                     f'[{rank}]<stdout>:no newline'):
-            assert line in result.stdout
-        assert f'[{rank}]<stderr>:error\n' in result.stderr
-    result = run('-np', '1', '--prefix-output-with-timestamp', *script(PRINT))
-    assert result.stdout.splitlines()[0].endswith('[0]<stdout>:one')
-    assert len(result.stdout.splitlines()[0]) > len('[0]<stdout>:one') + 10
-
-
-def test_output_files(tmp_path):
-    result = run('-np', '11', '--output-filename', str(tmp_path / 'logs'), *script(PRINT))
-    assert sorted(os.listdir(tmp_path / 'logs')) == [f'rank.{rank:02}' for rank in range(11)]
-    for rank in range(11):
-        folder = tmp_path / 'logs' / f'rank.{rank:02}'
-        assert (folder / 'stdout').read_text() == 'one\ntwo halves\nno newline'
-        assert (folder / 'stderr').read_text() == 'error\n'
-    assert result.stdout.count('two ') == 11
-
-
-def test_a_reader_that_leaves_ends_the_job():
-    text = 'import os\nwhile True: os.write(1, b"x" * 4096)'
-    command = ' '.join([*RUN, '-np 2 --tag-output', sys.executable, '-c', f"'{text}'"])
-    result = subprocess.run(['bash', '-c', f'{command} | head -c 10000 | wc -c; '
-                             'echo ${PIPESTATUS[0]}'], stdout=subprocess.PIPE, text=True,
-                            timeout=30)
-    assert result.stdout.split() == ['10000', str(128 + signal.SIGPIPE)]
-
-
 def test_the_first_rank_reads_what_is_piped_in():
     text = 'import os, sys; os.write(1, sys.stdin.read().encode())'
     assert run('-np', '2', *script(text), input='hello').stdout == 'hello'
@@ -307,22 +263,6 @@ def test_the_command_begins_at_the_first_other_word():
     options = arguments.parse(['-np', '2', 'python', 'train.py', '--epochs', '3', '-np', '9'])
     assert options.num_proc == 2
     assert options.command == ['python', 'train.py', '--epochs', '3', '-np', '9']
-
-
-def tagged(*pieces):
-    tagger = output.LineTagger('[0]<stdout>:', False)
-    return b''.join([tagger.feed(piece) for piece in pieces] + [tagger.finish()])
-
-
-def test_tags_at_each_line_however_it_arrives():
-    assert tagged(b'') == b''
-    assert tagged(b'a\n', b'b\n') == b'[0]<stdout>:a\n[0]<stdout>:b\n'
-    assert tagged(b'a', b'b', b'\nc') == b'[0]<stdout>:ab\n[0]<stdout>:c'
-    assert tagged(b'\n\n') == b'[0]<stdout>:\n[0]<stdout>:\n'
-    assert tagged(b'1%\r2%', b'\r3%\n') == b'[0]<stdout>:1%\r[0]<stdout>:2%\r[0]<stdout>:3%\n'
-    assert tagged(b'a\r', b'\nb\r\n') == b'[0]<stdout>:a\r\n[0]<stdout>:b\r\n'
-    long = b'x' * (3 << 20)
-    assert tagged(long[:2 << 20], long[2 << 20:], b'\n') == b'[0]<stdout>:' + long + b'\n'
 
 
 def test_how_an_end_is_described():

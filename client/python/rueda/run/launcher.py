@@ -75,28 +75,34 @@ def _supervise(options, job, signals, guard, daemon_process):
 
     watcher = supervisor.Supervisor(signals, guard, daemon_process, options.grace_period, say)
     base = environment.with_settings(os.environ, options.env)
+    outlets = output.own_outlets()
     for number in range(job.size):
-        rank, streams = _start_rank(options, job, number, environment.of_rank(base, number, job))
+        rank, streams = _start_rank(options, job, number, environment.of_rank(base, number, job),
+                                    outlets)
         watcher.add(rank, streams)
         _detail(options, f'rank {number} is process {rank.pid}')
     return watcher.run()
 
 
-def _start_rank(options, job, number, rank_environment):
-    """Starts one rank; returns it and the streams that carry its output, if any."""
+def _start_rank(options, job, number, rank_environment, outlets):
+    """Starts one rank; returns it and the streams that carry its output, if any.
+
+    A lone rank writes to our own streams. Output of several is carried line by line: a rank writes
+    a line in pieces (Python without buffering does), and those of two ranks would mix.
+    """
     tagged = options.tag_output or options.timestamp
     # The terminal belongs to the launcher; a pipe or file goes to the first rank.
     stdin = None if number == 0 and not os.isatty(0) else subprocess.DEVNULL
-    if not tagged and not options.output_filename:
+    if job.size == 1 and not tagged and not options.output_filename:
         return processes.Rank(number, options.command, rank_environment, stdin, None, None), []
     paths = (None, None)
     if options.output_filename:
         paths = output.file_paths(options.output_filename, number, job.size)
     streams, write_ends = [], []
-    for target, name, path in ((1, 'stdout', paths[0]), (2, 'stderr', paths[1])):
+    for outlet, name, path in zip(outlets, ('stdout', 'stderr'), paths):
         read_end, write_end = os.pipe()
-        tag = f'[{number}]<{name}>:' if tagged else None
-        streams.append(output.Stream(read_end, target, tag, options.timestamp, path))
+        tag = f'[{number}]<{name}>:' if tagged else '' if job.size > 1 else None
+        streams.append(output.Stream(read_end, outlet, tag, options.timestamp, path))
         write_ends.append(write_end)
     rank = processes.Rank(number, options.command, rank_environment, stdin, *write_ends)
     for write_end in write_ends:
@@ -134,8 +140,10 @@ def _detail(options, text):
 
 
 def _say(text):
-    sys.stderr.write(f'ruedarun: {text}\n')
-    sys.stderr.flush()
+    try:
+        os.write(2, f'ruedarun: {text}\n'.encode(errors='backslashreplace'))
+    except OSError:
+        pass  # Nobody listens; the job must be looked after all the same.
 
 
 if __name__ == '__main__':

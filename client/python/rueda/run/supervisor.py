@@ -4,6 +4,7 @@
 One thread, one event loop; nothing here waits longer than the next deadline.
 """
 
+import functools
 import os
 import selectors
 import signal
@@ -18,6 +19,9 @@ _FOR_GROUPS = _ENDING + (signal.SIGHUP,)
 _FOR_RANKS = (signal.SIGUSR1, signal.SIGUSR2)
 # How long output is still read after the last rank has ended, from children that left its group.
 _DRAIN_SECONDS = 1.0
+# After the first failure, until the others get SIGTERM. They learn of it in 20 to 50 ms by
+# themselves; the rest is for what they have to say about it, e.g. a traceback.
+_OWN_END_SECONDS = 1.0
 
 
 class Signals:
@@ -61,63 +65,122 @@ class Supervisor:
         self._oom = failure.OomCounter()
         self._ranks = []
         self._streams = []
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(signals.read_end, selectors.EVENT_READ)
+        self._blocked = set()  # Outlets whose readers are slow; their streams are not read.
+        # Unlike epoll, poll takes descriptors of every kind.
+        self._selector = selectors.PollSelector()
+        self._watch(signals.read_end, selectors.EVENT_READ, self._on_signals)
         self._first_failure = None
         self._ending_signal = None
-        self._kill_at = None
+        self._next_signal = None  # (when, signal): the next step of ending the ranks.
 
     def add(self, rank, streams):
         """Takes a started rank and its output streams in."""
         self._guard.watch(rank.pid)
         self._ranks.append(rank)
-        for stream in streams:
-            self._streams.append(stream)
-            self._selector.register(stream.read_end, selectors.EVENT_READ, stream)
+        self._streams += streams
+        self._read(streams)
 
     def run(self):
         """Returns the exit status for the launcher: 0, that of the rank that failed first
         (128 + signal), or 128 + the signal that ended the launcher."""
         while any(rank.status is None for rank in self._ranks):
-            self._turn(self._seconds_left(self._kill_at))
+            self._turn(self._next_signal[0] if self._next_signal else None)
+        self._next_signal = None
         self._sweep_groups()
-        deadline = time.monotonic() + _DRAIN_SECONDS
-        while self._streams and time.monotonic() < deadline:
-            self._turn(self._seconds_left(deadline))
-        for stream in list(self._streams):
-            self._drop(stream)
+        self._drain()
+        for stream in self._streams:
+            stream.close()
         self._selector.close()
         if self._ending_signal is not None:
             return 128 + self._ending_signal
         return failure.exit_code(self._first_failure.status) if self._first_failure else 0
 
-    @staticmethod
-    def _seconds_left(deadline):
-        return None if deadline is None else max(0.0, deadline - time.monotonic())
-
-    def _turn(self, timeout):
-        for key, _ in self._selector.select(timeout):
-            if key.data is None:
-                self._on_signals()
+    def _drain(self):
+        deadline = time.monotonic() + _DRAIN_SECONDS
+        while self._streams or self._blocked:
+            begin = time.monotonic()
+            if self._blocked and self._ending_signal is None:
+                # A reader may be as slow as it likes, e.g. a pager.
+                self._turn(None)
+                deadline += time.monotonic() - begin
+            elif begin < deadline:
+                self._turn(deadline)
             else:
-                self._pump(key.data)
-        if self._kill_at is not None and time.monotonic() >= self._kill_at:
-            self._signal_groups(signal.SIGKILL)
-            self._kill_at = None
+                break
+
+    def _turn(self, deadline):
+        timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+        for key, _ in self._selector.select(timeout):
+            key.data()
+        if self._next_signal is not None and time.monotonic() >= self._next_signal[0]:
+            number = self._next_signal[1]
+            self._next_signal = None
+            if number == signal.SIGTERM:
+                self._schedule(signal.SIGKILL, self._grace_seconds)
+            self._signal_groups(number)
+
+    def _schedule(self, number, seconds):
+        self._next_signal = time.monotonic() + seconds, number
+
+    def _watch(self, descriptor, events, callback):
+        self._selector.register(descriptor, events, callback)
+
+    def _ignore(self, descriptor):
+        if descriptor in self._selector.get_map():
+            self._selector.unregister(descriptor)
+
+    def _read(self, streams):
+        for stream in streams:
+            self._watch(stream.read_end, selectors.EVENT_READ,
+                        functools.partial(self._pump, stream))
 
     def _pump(self, stream):
+        if stream not in self._streams or stream.outlet in self._blocked:
+            return  # Since it was found readable.
         try:
-            if not stream.pump():
-                self._drop(stream)
+            more = stream.pump()
         except BrokenPipeError:
-            # Whoever read our output has gone; end as any program of a pipeline does.
+            self._on_reader_gone(stream.outlet)
+            return
+        if not more:
             self._drop(stream)
-            self._end(signal.SIGPIPE)
+        if stream.outlet.blocked:
+            self._pause(stream.outlet)
 
     def _drop(self, stream):
-        self._selector.unregister(stream.read_end)
+        self._ignore(stream.read_end)
         self._streams.remove(stream)
         stream.close()
+
+    def _streams_to(self, outlet):
+        return [stream for stream in self._streams if stream.outlet is outlet]
+
+    def _pause(self, outlet):
+        self._blocked.add(outlet)
+        for stream in self._streams_to(outlet):
+            self._ignore(stream.read_end)
+        self._watch(outlet.descriptor, selectors.EVENT_WRITE,
+                    functools.partial(self._flush, outlet))
+
+    def _flush(self, outlet):
+        try:
+            outlet.flush()
+        except BrokenPipeError:
+            self._on_reader_gone(outlet)
+            return
+        if not outlet.blocked:
+            self._blocked.remove(outlet)
+            self._ignore(outlet.descriptor)
+            self._read(self._streams_to(outlet))
+
+    def _on_reader_gone(self, outlet):
+        # End as any program of a pipeline does, unless the end has begun.
+        if self._ending_signal is None and self._first_failure is None:
+            self._end(signal.SIGPIPE)
+        self._blocked.discard(outlet)
+        self._ignore(outlet.descriptor)
+        for stream in self._streams_to(outlet):
+            self._drop(stream)
 
     def _on_signals(self):
         for number in self._signals.take():
@@ -139,7 +202,7 @@ class Supervisor:
             number = signal.SIGKILL
         else:
             self._ending_signal = number
-            self._kill_at = time.monotonic() + self._grace_seconds
+            self._schedule(signal.SIGKILL, self._grace_seconds)
         self._signal_groups(signal.SIGTERM if number == signal.SIGPIPE else number)
 
     def _reap(self):
@@ -163,8 +226,8 @@ class Supervisor:
         self._say(f'rank {rank.number} (pid {rank.pid}) failed first: '
                   + failure.describe(rank.status, self._oom.kills())
                   + (f'; ending the other {others} ranks' if others else ''), False)
-        self._signal_groups(signal.SIGTERM)
-        self._kill_at = time.monotonic() + self._grace_seconds
+        rank.signal_group(signal.SIGTERM)  # Its children.
+        self._schedule(signal.SIGTERM, _OWN_END_SECONDS)
 
     def _signal_groups(self, number):
         for rank in self._ranks:
