@@ -38,3 +38,38 @@ __all__ = [
     'mpi_threads_supported', 'nccl_built', 'poll', 'rank', 'rocm_built', 'shared_zeros', 'shutdown',
     'size', 'start_timeline', 'stop_timeline', 'synchronize',
 ]
+
+_NO_SETS = 'global_process_set, which holds all ranks, is the only one there is'
+_NO_CHECK = 'rueda is not built for one version of PyTorch, so leave the call out'
+# Names of horovod.torch that are missing here, and what a script can do without them.
+_NOT_YET = {
+    'ProcessSet': _NO_SETS,
+    'SyncBatchNorm': 'torch.nn.GroupNorm needs nothing from other ranks',
+    'add_process_set': _NO_SETS,
+    'alltoall': 'call allgather() and take the parts meant for this rank',
+    'alltoall_async': 'call allgather_async() and take the parts meant for this rank',
+    'check_extension': _NO_CHECK,
+    'check_installed_version': _NO_CHECK,
+    'elastic': 'save checkpoints, and start the job again when a rank is lost',
+    'grouped_alltoall': 'call grouped_allgather() and take the parts meant for this rank',
+    'grouped_alltoall_async':
+        'call grouped_allgather_async() and take the parts meant for this rank',
+    'grouped_reducescatter': 'call grouped_allreduce() and take the rows of this rank',
+    'grouped_reducescatter_async':
+        'call grouped_allreduce_async() and take the rows of this rank',
+    'join': 'give every rank the same number of batches, '
+            'as torch.utils.data.DistributedSampler does',
+    'mpi_ops': 'its functions are those of rueda.torch itself',
+    'reducescatter': 'call allreduce() and take the rows of this rank',
+    'reducescatter_async': 'call allreduce_async() and take the rows of this rank',
+    'remove_process_set': _NO_SETS,
+    'sparse_allreduce_async': 'call allreduce_async() on tensor.to_dense(), or pass '
+                              'sparse_as_dense=True to DistributedOptimizer',
+}
+
+
+def __getattr__(name):
+    """Called for names that do not exist; AttributeError, so that hasattr() answers False."""
+    if name in _NOT_YET:
+        raise AttributeError(f'{__name__} does not offer {name!r} yet: {_NOT_YET[name]}')
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
