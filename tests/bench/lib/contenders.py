@@ -13,7 +13,8 @@ ROOT_MAY_RUN = {name: "1" for name in (
     "OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
     "PRTE_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM")}
 
-# needs: installed and compiled pieces (lib/peers.py). slow: gets a third of the calls.
+# needs: installed and compiled pieces, and what the processor must have (lib/peers.py). slow: gets
+# a third of the calls.
 Contender = namedtuple("Contender", "name needs launch slow daemon")
 
 Setting = namedtuple("Setting", "peers ranks folder socket job")
@@ -140,7 +141,7 @@ CONTENDERS = {c.name: c for c in (
     Contender("ompi-cma", ["ompi"], _openmpi(True), False, False),
     Contender("ompi-nocma", ["ompi"], _openmpi(False), False, False),
     Contender("impi", ["impi"], _impi(None), False, False),
-    Contender("impi-avx512", ["impi"], _impi("clx_avx512"), False, False),
+    Contender("impi-avx512", ["impi", "avx512"], _impi("clx_avx512"), False, False),
     Contender("gloo", ["gloo"], _gloo({}), True, False),
     Contender("gloo-tuned", ["gloo"], _gloo(TUNED_MALLOC), True, False),
     Contender("torch-gloo", ["torch"], _torch, True, False),

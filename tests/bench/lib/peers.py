@@ -45,6 +45,7 @@ class Peers:
         self.blas = os.path.join(self.cache, "openblas", "usr", "lib", "x86_64-linux-gnu",
                                  "openblas-pthread")
         self.python = python
+        self.cpuinfo = "/proc/cpuinfo"
         self.problems = {}
 
     def program(self, name):
@@ -54,11 +55,12 @@ class Peers:
     def prepare(self, names):
         """Installs and compiles what these contenders need; notes failures in `problems`.
 
-        `names` are among proto, limit, ompi, impi, gloo, torch, rueda, data, blas.
+        `names` are among proto, limit, ompi, impi, avx512, gloo, torch, rueda, data, blas.
         """
         steps = {"proto": self._prototype, "limit": self._limit, "ompi": self._openmpi,
-                 "impi": self._impi, "gloo": self._gloo, "torch": self._torch,
-                 "rueda": self._rueda, "data": self._data, "blas": self._blas}
+                 "impi": self._impi, "avx512": self._avx512, "gloo": self._gloo,
+                 "torch": self._torch, "rueda": self._rueda, "data": self._data,
+                 "blas": self._blas}
         for name in sorted(names):
             try:
                 steps[name]()
@@ -83,6 +85,12 @@ class Peers:
         self._compile("bench_mpi.impi", "g++", ["bench_mpi.cc"],
                       ["-I" + os.path.join(self.impi, "include"), "-L" + library, "-lmpi",
                        "-Wl,-rpath," + library, "-ldl", "-lrt"])
+
+    def _avx512(self):
+        """Nothing to install; without these instructions a program that uses them dies."""
+        with open(self.cpuinfo, encoding="utf-8") as file:
+            if "avx512f" not in file.read().split():
+                raise OSError("this processor has no AVX-512 (avx512f in /proc/cpuinfo)")
 
     def _gloo(self):
         _debian("/usr/include/gloo/allreduce.h")
