@@ -225,7 +225,7 @@ class Supervisor:
         others = sum(other.status is None for other in self._ranks)
         self._say(f'rank {rank.number} (pid {rank.pid}) failed first: '
                   + failure.describe(rank.status, self._oom.kills())
-                  + (f'; ending the other {others} ranks' if others else ''), False)
+                  + (f'; ending {others} more' if others else ''), False)
         rank.signal_group(signal.SIGTERM)  # Its children.
         self._schedule(signal.SIGTERM, _OWN_END_SECONDS)
 
