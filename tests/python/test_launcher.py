@@ -42,7 +42,7 @@ def test_exit_status_and_name_of_the_first_failure():
     result = run('-np', '3', *script(text.format('if rank == "1": sys.exit(3)')))
     assert result.returncode == 3
     assert 'rank 1' in result.stderr and 'exit code 3' in result.stderr
-    assert 'ending the other 2 ranks' in result.stderr
+    assert '; ending 2 more' in result.stderr
     result = run('-np', '2', *script(text.format(
         'if rank == "0": os.kill(os.getpid(), signal.SIGSEGV)')))
     assert result.returncode == 128 + signal.SIGSEGV
