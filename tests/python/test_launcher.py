@@ -11,7 +11,7 @@ import time
 import pytest
 
 from launching import RUN, alive, run, script, wait_for
-from rueda.run import arguments, environment, failure, hosts
+from rueda.run import arguments, environment, failure, hosts, supervisor
 
 SHOW = '''
 import os
@@ -205,6 +205,36 @@ def test_wrong_command_lines():
     assert result.returncode == 127 and '/does/not/exist' in result.stderr
     result = run('-np', '1', 'true', env={**os.environ, 'RUEDA_DAEMON': '/does/not/exist'})
     assert result.returncode == 126 and '/does/not/exist' in result.stderr
+
+
+def test_more_ranks_than_a_daemon_takes_are_refused_before_any_starts(tmp_path):
+    # Ranks were started without end, and SIGTERM was heard after the last one only.
+    hostfile = tmp_path / 'hosts'
+    hostfile.write_text('localhost slots=1000\n')
+    for options in (['-np', '65'], ['-np', '9' * 20], ['-H', 'localhost:65'],
+                    ['-hostfile', str(hostfile)]):
+        result = run(*options, 'touch', str(tmp_path / 'started'), timeout=20)
+        assert result.returncode == 2 and 'at most 64' in result.stderr, options
+        assert not (tmp_path / 'started').exists()
+    assert hosts.resolve(arguments.parse(['-np', '64', '-H', 'localhost:1000', 'true']))[1] == 64
+
+
+def test_a_signal_between_the_starts_of_ranks_ends_the_job(tmp_path):
+    # It was heard only when all had been started.
+    text = '[ $RUEDA_RANK != 0 ] || kill -TERM $PPID; exec sleep 50'
+    begin = time.monotonic()
+    result = run('-np', '64', '--grace-period', '60', 'sh', '-c', text, timeout=40)
+    assert result.returncode == 128 + signal.SIGTERM, result.stderr
+    assert time.monotonic() - begin < 20
+    signals = supervisor.Signals()
+    try:
+        watcher = supervisor.Supervisor(signals, None, None, 5.0, lambda text, detail: None)
+        assert watcher.goes_on()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert not watcher.goes_on()
+        assert watcher.run() == 128 + signal.SIGTERM
+    finally:
+        signals.close()
 
 
 def test_options_of_horovodrun_are_accepted():

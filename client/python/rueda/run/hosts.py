@@ -9,11 +9,20 @@ import socket
 import subprocess
 
 _HOST = re.compile(r'^([A-Za-z0-9_.-]+):([0-9]+)$')
+# kMaxRanks of shm/layout.h: a daemon takes no more of one job.
+_MOST_RANKS = 64
 _LOCAL_NAMES = ('localhost', 'localhost.localdomain')
 
 
 def resolve(options):
     """(host name as given, number of ranks) for the options of the command line."""
+    host, size = _wanted(options)
+    if size > _MOST_RANKS:
+        raise ValueError(f'{size} ranks wanted; a job has at most {_MOST_RANKS} on one host')
+    return host, size
+
+
+def _wanted(options):
     slots = _listed(options)
     if slots is None:
         return 'localhost', options.num_proc

@@ -77,6 +77,8 @@ def _supervise(options, job, signals, guard, daemon_process):
     base = environment.with_settings(os.environ, options.env)
     outlets = output.own_outlets()
     for number in range(job.size):
+        if not watcher.goes_on():
+            break
         rank, streams = _start_rank(options, job, number, environment.of_rank(base, number, job),
                                     outlets)
         watcher.add(rank, streams)

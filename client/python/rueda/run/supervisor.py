@@ -80,6 +80,12 @@ class Supervisor:
         self._streams += streams
         self._read(streams)
 
+    def goes_on(self, seconds=0.0):
+        """Does what has come up, waiting at most `seconds` for it; False once the job is to end:
+        then no further rank should be started."""
+        self._turn(time.monotonic() + seconds)
+        return self._ending_signal is None and self._first_failure is None
+
     def run(self):
         """Returns the exit status for the launcher: 0, that of the rank that failed first
         (128 + signal), or 128 + the signal that ended the launcher."""
