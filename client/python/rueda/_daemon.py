@@ -8,6 +8,7 @@ has gone.
 
 import os
 import secrets
+import socket
 import subprocess
 
 SYSTEM_SOCKET = '/run/rueda/rueda.sock'
@@ -68,6 +69,18 @@ class PrivateDaemon:
             return subprocess.Popen(command, **options)
         subprocess.run(['/bin/sh', '-c', '"$@" &', 'sh'] + command, check=True, **options)
         return None
+
+    def listens(self):
+        """Whether clients can connect. Does not block."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+            probe.setblocking(False)
+            try:
+                probe.connect('\0' + self.socket[1:])
+            except ConnectionRefusedError:
+                return False
+            except BlockingIOError:  # Its queue is full, so it has one.
+                pass
+            return True
 
     def close(self):
         """Closes the lifeline: the daemon ends after its last client. May be called again."""

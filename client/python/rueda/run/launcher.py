@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 
 import rueda
 from rueda import _daemon
@@ -18,13 +19,17 @@ Job = collections.namedtuple('Job', 'name size hostname socket start_timeout')
 _USAGE_ERROR = 2
 _CANNOT_RUN = 126
 _NOT_FOUND = 127
+# How long a private daemon may take until it listens. It takes 5 ms; the rest is for a host in
+# trouble.
+_START_SECONDS = 30
 
 
 def main(argv=None):
     """Runs the command line `argv`; returns the exit status.
 
     0 when all ranks succeeded, else that of the rank that failed first, 128 + number for a signal;
-    2 for a wrong command line, 126 when the daemon cannot start, 127 when the command is missing.
+    2 for a wrong command line or setting, 126 when the daemon cannot start, 127 when the command is
+    missing.
     """
     options = arguments.parse(sys.argv[1:] if argv is None else argv)
     if options.version:
@@ -57,7 +62,7 @@ def _run(options, hostname, size):
         job = Job(_daemon.unique_name('run'), size, hostname, daemon.socket if daemon else None,
                   options.start_timeout)
         _detail(options, f'job {job.name}, daemon at {job.socket or _daemon.SYSTEM_SOCKET}')
-        return _supervise(options, job, signals, guard, daemon.process if daemon else None)
+        return _supervise(options, job, signals, guard, daemon)
     except OSError as error:
         _say(str(error))
         return _CANNOT_RUN
@@ -68,12 +73,15 @@ def _run(options, hostname, size):
             _end_daemon(daemon)
 
 
-def _supervise(options, job, signals, guard, daemon_process):
+def _supervise(options, job, signals, guard, daemon):
     def say(text, detail):
         if not detail or options.verbose:
             _say(text)
 
-    watcher = supervisor.Supervisor(signals, guard, daemon_process, options.grace_period, say)
+    watcher = supervisor.Supervisor(signals, guard, daemon.process if daemon else None,
+                                    options.grace_period, say)
+    if daemon is not None and not _await(daemon, watcher):
+        return _USAGE_ERROR if daemon.process.returncode == _USAGE_ERROR else _CANNOT_RUN
     base = environment.with_settings(os.environ, options.env)
     outlets = output.own_outlets()
     for number in range(job.size):
@@ -84,6 +92,23 @@ def _supervise(options, job, signals, guard, daemon_process):
         watcher.add(rank, streams)
         _detail(options, f'rank {number} is process {rank.pid}')
     return watcher.run()
+
+
+def _await(daemon, watcher):
+    """Waits until the daemon listens; False when it ended instead, which both have said by then.
+
+    True as well when the job is to end before it has begun.
+    """
+    deadline = time.monotonic() + _START_SECONDS
+    while not daemon.listens():
+        if daemon.process.poll() is not None:
+            watcher.goes_on()
+            return False
+        if time.monotonic() > deadline:
+            raise OSError(f'the daemon does not listen after {_START_SECONDS} s')
+        if not watcher.goes_on(0.001):
+            break
+    return True
 
 
 def _start_rank(options, job, number, rank_environment, outlets):

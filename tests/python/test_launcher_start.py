@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ruedarun: what it does before the first rank runs."""
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from launching import RUN, run, wait_for
+
+
+@pytest.mark.parametrize('options, setting', [
+    (['--stall-check-warning-time-seconds', '0'], 'stall-warn-ms'),
+    (['--fusion-threshold-mb', '99999999999999'], 'fusion-bytes')])
+def test_a_setting_that_the_daemon_refuses_ends_the_job_before_it_begins(tmp_path, options,
+                                                                          setting):
+    # Ranks ran without a daemon, and those that called init() said "Connection refused" after 5 s.
+    result = run('-np', '1', *options, 'touch', str(tmp_path / 'started'))
+    assert result.returncode == 2 and not (tmp_path / 'started').exists()
+    lines = result.stderr.splitlines()
+    assert len(lines) == 2 and setting in lines[0], lines
+    assert lines[1] == 'ruedarun: the daemon ended: exit code 2'
+
+
+def test_a_daemon_that_dies_at_its_start_is_named(tmp_path):
+    result = run('-np', '2', 'touch', str(tmp_path / 'started'),
+                 env={**os.environ, 'RUEDA_DAEMON': '/bin/false'})
+    assert result.returncode == 126 and not (tmp_path / 'started').exists()
+    assert result.stderr == 'ruedarun: the daemon ended: exit code 1\n'
+
+
+def test_a_signal_while_the_daemon_starts_ends_the_job(tmp_path):
+    daemon = tmp_path / 'daemon'
+    daemon.write_text(f'#!/bin/sh\ntouch {tmp_path}/asked\nexec sleep 50\n')
+    daemon.chmod(0o755)
+    begin = time.monotonic()
+    process = subprocess.Popen([*RUN, '-np', '1', 'touch', str(tmp_path / 'started')],
+                               env={**os.environ, 'RUEDA_DAEMON': str(daemon)})
+    wait_for((tmp_path / 'asked').exists)
+    process.terminate()
+    assert process.wait(20) == 128 + signal.SIGTERM and time.monotonic() - begin < 20
+    assert not (tmp_path / 'started').exists()
