@@ -117,7 +117,7 @@ def test_a_reader_that_leaves_is_noticed_within_a_line():
 def test_the_end_of_a_stream_needs_no_reader():
     reader, descriptor = os.pipe()
     os.close(reader)
-    outlet = output.Outlet(descriptor)
+    outlet = output.Outlet(descriptor, 'stdout')
     for written, gone in ((b'', False), (b'.', True)):
         read_end, write_end = os.pipe()
         os.write(write_end, written)
@@ -154,6 +154,33 @@ def test_a_slow_reader_gets_everything():
     time.sleep(2)  # More than the launcher reads on after the last rank without need.
     out, _ = process.communicate(timeout=30)
     assert len(out) == 2 * 2000 * 100 and process.returncode == 0
+
+
+def test_a_reader_that_set_its_end_not_to_block_gets_everything():
+    reader, descriptor = os.pipe()
+    os.set_blocking(descriptor, False)
+    text = 'print("x" * 99 + chr(10), end="")\n' * 2000
+    process = subprocess.Popen([*RUN, '-np', '2', *script(text)], stdout=descriptor)
+    os.close(descriptor)
+    time.sleep(0.5)  # The pipe is full.
+    with open(reader, 'rb') as stream:
+        assert len(stream.read()) == 2 * 2000 * 100 and process.wait(20) == 0
+
+
+def test_what_cannot_be_written_is_named(tmp_path):
+    # All that was said was "[Errno 28] No space left on device".
+    with open('/dev/full', 'wb') as full:
+        result = subprocess.run([*RUN, '-np', '2', *script('print(1)')], stdout=full, text=True,
+                                stderr=subprocess.PIPE, timeout=30)
+    assert result.returncode == 126
+    assert result.stderr == 'ruedarun: cannot write stdout: No space left on device\n'
+    (tmp_path / 'rank.0').mkdir()
+    (tmp_path / 'rank.0' / 'stderr').symlink_to('/dev/full')
+    result = run('-np', '1', '--output-filename', str(tmp_path),
+                 *script('import os; os.write(2, b"x")'))
+    assert result.returncode == 126
+    assert result.stderr == (f'ruedarun: cannot write {tmp_path}/rank.0/stderr: No space left on '
+                             'device\n')
 
 
 def tagged(*pieces):

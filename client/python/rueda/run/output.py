@@ -72,8 +72,9 @@ class Outlet:
     While `blocked`, nothing more should be put: what is kept is bounded by that alone.
     """
 
-    def __init__(self, descriptor):
+    def __init__(self, descriptor, name):
         self.descriptor = descriptor
+        self._name = name
         self._kept = b''
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLOUT)
@@ -89,7 +90,10 @@ class Outlet:
         self.flush()
 
     def flush(self):
-        """Writes what goes without waiting, where possible whole lines. Raises BrokenPipeError."""
+        """Writes what goes without waiting, where possible whole lines.
+
+        Raises BrokenPipeError, or OSError with a text that names the stream.
+        """
         begin = 0
         try:
             while self._ready() and begin < len(self._kept):
@@ -100,6 +104,8 @@ class Outlet:
         except BrokenPipeError:
             self._kept = b''
             raise
+        except OSError as error:
+            raise _cannot_write(self._name, error) from error
         self._kept = self._kept[begin:]
 
     def _ready(self):
@@ -112,8 +118,12 @@ class Outlet:
 def own_outlets():
     """The outlets (stdout, stderr) of this process: one for both where they are one file, so that
     their lines keep their order."""
-    first = Outlet(1)
-    return first, first if os.path.sameopenfile(1, 2) else Outlet(2)
+    first = Outlet(1, 'stdout')
+    return first, first if os.path.sameopenfile(1, 2) else Outlet(2, 'stderr')
+
+
+def _cannot_write(what, error):
+    return OSError(f'cannot write {what}: {error.strerror}')
 
 
 class Stream:
@@ -131,10 +141,13 @@ class Stream:
         self._file = open(path, 'wb', buffering=0) if path else None
 
     def pump(self):
-        """Passes on what is there; False at the end of the stream. Raises BrokenPipeError."""
+        """Passes on what is there; False at the end of the stream.
+
+        Raises BrokenPipeError, or OSError with a text that names what could not be written.
+        """
         data = os.read(self.read_end, _CHUNK)
         if self._file is not None:
-            self._file.write(data)
+            self._write_file(data)
         text = data
         if self._tagger is not None:
             text = self._tagger.feed(data) if data else self._tagger.finish()
@@ -143,6 +156,14 @@ class Stream:
         if data or text:
             self.outlet.put(text)
         return bool(data)
+
+    def _write_file(self, data):
+        rest = memoryview(data)
+        try:
+            while rest:  # A disk that is nearly full takes a part.
+                rest = rest[self._file.write(rest):]
+        except OSError as error:
+            raise _cannot_write(self._file.name, error) from error
 
     def close(self):
         """Closes the pipe and the file."""
