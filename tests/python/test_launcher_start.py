@@ -4,6 +4,7 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -42,3 +43,22 @@ def test_a_signal_while_the_daemon_starts_ends_the_job(tmp_path):
     process.terminate()
     assert process.wait(20) == 128 + signal.SIGTERM and time.monotonic() - begin < 20
     assert not (tmp_path / 'started').exists()
+
+
+CLOSED = '''
+import os, sys
+os.fstat(0), os.fstat(1), os.fstat(2)
+sys.exit(os.read(0, 1) != b'' if os.environ['RUEDA_RANK'] == '0' else 0)
+'''
+
+
+@pytest.mark.parametrize('size', [1, 2])
+@pytest.mark.parametrize('closed', ['<&-', '>&-', '2>&-', '>&- 2>&-', '<&- >&- 2>&-'])
+@pytest.mark.parametrize('option', [[], ['--tag-output']])
+def test_closed_standard_descriptors_are_as_good_as_the_null_device(size, closed, option):
+    # Pipes of the launcher got their numbers: "[Errno 32] Broken pipe", or status 1 for no reason.
+    command = [*RUN, '-np', str(size), *option, sys.executable, '-c', CLOSED]
+    result = subprocess.run(['sh', '-c', f'"$@" {closed}', 'sh', *command], timeout=60, text=True,
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE)
+    assert (result.returncode, result.stdout, result.stderr) == (0, '', '')

@@ -31,6 +31,7 @@ def main(argv=None):
     2 for a wrong command line or setting, 126 when the daemon cannot start, 127 when the command is
     missing.
     """
+    _open_standard_descriptors()
     options = arguments.parse(sys.argv[1:] if argv is None else argv)
     if options.version:
         print(rueda.__version__)
@@ -50,6 +51,18 @@ def main(argv=None):
         _say(f'{program}: command not found')
         return _NOT_FOUND
     return _run(options, hostname, size)
+
+
+def _open_standard_descriptors():
+    # Else our pipes would get these numbers, and with them what is meant for a user.
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # The lowest free number: this one.
+            os.set_inheritable(descriptor, True)
+    sys.stdout = sys.stdout or open(1, 'w', closefd=False)
+    sys.stderr = sys.stderr or open(2, 'w', closefd=False)
 
 
 def _run(options, hostname, size):
