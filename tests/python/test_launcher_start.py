@@ -62,3 +62,13 @@ def test_closed_standard_descriptors_are_as_good_as_the_null_device(size, closed
                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE)
     assert (result.returncode, result.stdout, result.stderr) == (0, '', '')
+
+
+@pytest.mark.parametrize('option, value', [
+    ('--grace-period', 'nan'), ('--grace-period', '-1'), ('--grace-period', 'inf'),
+    ('--fusion-threshold-mb', 'inf'), ('--stall-check-warning-time-seconds', 'nan')])
+def test_numbers_that_mean_nothing_are_refused(option, value):
+    # With nan for the grace period a rank that ignored SIGTERM was never killed.
+    result = run('-np', '1', option, value, 'true')
+    assert result.returncode == 2 and f'{option}: {value} must' in result.stderr
+    assert run('-np', '1', '--grace-period', '0', 'true').returncode == 0

@@ -6,6 +6,7 @@ INFO line names those that were given.
 """
 
 import argparse
+import math
 
 # Options of horovodrun without effect here, by the number of their values. They concern ssh, MPI,
 # networks, elastic jobs, or knobs of Horovod's own runtime.
@@ -66,13 +67,13 @@ def _parser():
                         help='write output to DIR/rank.N/stdout and stderr as well')
     parser.add_argument('--start-timeout', type=_positive, metavar='S',
                         help='seconds for all ranks to arrive in init(); default 30')
-    parser.add_argument('--grace-period', type=float, default=5.0, metavar='S',
+    parser.add_argument('--grace-period', type=_seconds, default=5.0, metavar='S',
                         help='seconds between SIGTERM and SIGKILL; default 5')
     parser.add_argument('--private', action='store_true',
                         help='use a private daemon even where one runs as a service')
-    parser.add_argument('--fusion-threshold-mb', type=float, metavar='MB',
+    parser.add_argument('--fusion-threshold-mb', type=_finite, metavar='MB',
                         help='largest operation made of several; 0: none (private daemon)')
-    parser.add_argument('--stall-check-warning-time-seconds', type=float, metavar='S',
+    parser.add_argument('--stall-check-warning-time-seconds', type=_finite, metavar='S',
                         help='report an operation that waits for ranks after S (private daemon)')
     parser.add_argument('--stall-check-shutdown-time-seconds', type=int, metavar='S',
                         help='fail it after S; 0: never (private daemon)')
@@ -91,6 +92,20 @@ def _positive(text):
     value = int(text)
     if value <= 0:
         raise argparse.ArgumentTypeError(f'{text} must be greater than 0')
+    return value
+
+
+def _finite(text):
+    value = float(text)
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f'{text} must be a finite number')
+    return value
+
+
+def _seconds(text):
+    value = _finite(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f'{text} must not be less than 0')
     return value
 
 
