@@ -153,9 +153,16 @@ class Session:
     def _raise(self, code):
         error = _native.failure(code)
         if code == _native.INTERRUPTED:
-            error = self._interrupts.take() or ShutDownError(
-                'Horovod has been shut down by this process while the operation was pending')
+            error = self._interrupts.take() or self._ended(error)
         raise error
+
+    def _ended(self, error):
+        if self._closing:
+            return ShutDownError('Horovod has been shut down by this process while the operation '
+                                 'was pending')
+        # A signal handler raised in an earlier call, and the caller went on.
+        return HorovodInternalError(f'the session has ended: {error}, by an exception of a signal '
+                                    'handler; shutdown() and init() start a new one')
 
     def free(self, address):
         """Gives a block of the arena back. Never raises; for finalizers."""
