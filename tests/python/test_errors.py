@@ -39,6 +39,22 @@ def test_unsuitable_tensors_and_arguments_are_value_errors(ranks):
     ranks(2).run(body_caller_faults)
 
 
+def body_nul():
+    name = f'n\0{hvd.rank():03}'
+    for call in (lambda: hvd.allreduce(torch.ones(1), name=name),
+                 lambda: hvd.allgather_async(torch.ones(1), name=name + '.noname.'),
+                 lambda: hvd.grouped_allreduce([torch.ones(1)] * 2, name=name)):
+        for _ in range(2):
+            with pytest.raises(ValueError, match=r'n\\x000.* contains a NUL'):
+                call()
+    works()
+
+
+def test_names_with_a_nul_are_refused(ranks):
+    # They ended there: ranks that named other tensors were matched.
+    ranks(2).run(body_nul)
+
+
 def body_duplicate():
     if hvd.rank() == 0:
         first = hvd.allreduce_async(torch.ones(2), name='twice', op=hvd.Sum)
@@ -172,3 +188,42 @@ def test_codes_become_the_right_classes():
               15: NotImplementedError, 16: exceptions.StalledError}
     for code, kind in wanted.items():
         assert isinstance(_native.failure(code), kind), code
+
+
+INTERRUPTED = '''
+import signal
+import torch
+import rueda.torch as hvd
+hvd.init()
+hvd.barrier()
+def handle(number, frame):
+    raise KeyError('enough')
+signal.signal(signal.SIGALRM, handle)
+if hvd.rank() == 0:
+    signal.alarm(1)
+    try:
+        hvd.allreduce(torch.ones(1), name='never')
+    except KeyError:
+        pass
+for _ in range(2):
+    try:
+        hvd.allreduce(torch.ones(1), name='later')
+    except hvd.HorovodInternalError as error:
+        if hvd.rank() == 0:
+            print(type(error).__name__, error, flush=True)
+            continue
+    hvd.shutdown()
+    break
+hvd.shutdown()
+hvd.init()
+assert hvd.allreduce(torch.ones(1), op=hvd.Sum) == 2
+'''
+
+
+def test_calls_after_an_interrupt_tell_why_the_session_has_ended(python):
+    # They said that this process had shut it down, which nobody had.
+    result = python(INTERRUPTED, launch=['-np', '2'])
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == (
+        "HorovodInternalError the session has ended: interrupted in allreduce 'allreduce.never', "
+        'by an exception of a signal handler; shutdown() and init() start a new one\n') * 2

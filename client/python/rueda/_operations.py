@@ -17,6 +17,13 @@ _CACHE_ENTRIES = 4096
 _SPARE_ENTRIES = 16
 
 
+def _encoded(name):
+    # C reads as far as the first NUL: two names would be one.
+    if '\0' in name:
+        raise ValueError(f'the name {name!r} contains a NUL character')
+    return name.encode()
+
+
 class Operation:
     """One rueda_op. `struct` is a ctypes object; whoever holds its memory keeps it alive."""
 
@@ -29,7 +36,7 @@ class Operation:
         self.shape = ()
         self._dims = None
         struct.struct_size = _native.OP_BYTES
-        struct.name = name.encode()
+        struct.name = _encoded(name)
 
     def fill(self, kind, source, target, shape):
         """Describes the operation; `kind` see Session.run.
@@ -78,7 +85,7 @@ class EntryCache:
         if entry is None:
             try:
                 entry = self._spare.pop()
-                entry.operations[0].struct.name = name.encode()
+                entry.operations[0].struct.name = _encoded(name)
             except IndexError:
                 entry = Entry((name,))
         return entry
