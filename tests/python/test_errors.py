@@ -55,6 +55,40 @@ def test_names_with_a_nul_are_refused(ranks):
     ranks(2).run(body_nul)
 
 
+def negative(*values):
+    """A contiguous tensor whose memory holds other signs than it has."""
+    tensors = [torch.complex(torch.ones(1), torch.tensor([-value])).conj().imag
+               for value in values]
+    assert all(tensor.is_neg() and tensor.is_contiguous() for tensor in tensors)
+    return tensors[0] if len(tensors) == 1 else tensors
+
+
+def body_negative_bit():
+    for call in (hvd.allreduce, hvd.allreduce_, hvd.allreduce_async, hvd.allgather,
+                 lambda tensor: hvd.broadcast_(tensor, 0),
+                 lambda tensor: hvd.grouped_allreduce([tensor, tensor])):
+        with pytest.raises(ValueError, match='resolve_neg'):
+            call(negative(3.0))
+    assert hvd.allreduce(negative(3.0).resolve_neg(), op=hvd.Sum) == 3 * hvd.size()
+    first, second = negative(3.0 + hvd.rank(), 5.0 + hvd.rank())
+    hvd.broadcast_parameters([('first', first), ('second', second)], 0)
+    assert first == 3 and second == 5
+    leaf = torch.zeros(1, requires_grad=True)
+    hvd.allreduce(leaf, op=hvd.Sum).backward(negative(2.0))
+    assert leaf.grad == 2 * hvd.size()
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), op=hvd.Sum)
+    weight.grad = negative(4.0)
+    optimizer.step()
+    assert weight == -4 * hvd.size()
+    works()
+
+
+def test_signs_that_torch_keeps_beside_the_memory_are_not_lost(ranks):
+    # What the memory held was summed.
+    ranks(2).run(body_negative_bit)
+
+
 def body_duplicate():
     if hvd.rank() == 0:
         first = hvd.allreduce_async(torch.ones(2), name='twice', op=hvd.Sum)

@@ -18,11 +18,12 @@ def wire_dtype(tensor):
     """The wire dtype of a tensor that can be sent as it is.
 
     Raises TypeError for other objects; ValueError for a tensor that is not dense, contiguous and
-    in host memory, or has a dtype that cannot be sent.
+    in host memory, whose memory holds the negative values, or with a dtype that cannot be sent.
     """
     try:
         wire = _WIRE_DTYPES[tensor.dtype]
-        if tensor.is_cpu and tensor.layout is _STRIDED and tensor.is_contiguous():
+        if (tensor.is_cpu and tensor.layout is _STRIDED and tensor.is_contiguous()
+                and not tensor.is_neg()):
             return wire
     except (AttributeError, KeyError, RuntimeError):
         pass
@@ -36,6 +37,11 @@ def check_sendable(tensor):
         raise _unsuitable(tensor)
 
 
+def as_memory(tensor):
+    """`tensor` if its memory holds its values one after another, else a copy that does."""
+    return tensor.contiguous().resolve_neg()
+
+
 def _unsuitable(tensor):
     if not isinstance(tensor, torch.Tensor):
         return TypeError(f'expected a torch.Tensor, got {type(tensor).__name__}')
@@ -47,6 +53,9 @@ def _unsuitable(tensor):
     if tensor.dtype not in _WIRE_DTYPES:
         return ValueError(f'dtype {tensor.dtype} cannot be sent; use one of '
                           + ', '.join(str(dtype) for dtype in _WIRE_DTYPES))
+    if tensor.is_neg():
+        return ValueError('a tensor with the negative bit set, e.g. the imaginary part of a '
+                          'conjugate, cannot be sent; use resolve_neg()')
     return ValueError(f'a non-contiguous tensor (shape {tuple(tensor.shape)}, strides '
                       f'{tensor.stride()}) cannot be sent; use contiguous()')
 

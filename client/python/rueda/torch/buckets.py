@@ -9,7 +9,7 @@ reduces the whole bucket without a copy. With fp16 compression the bucket holds 
 import torch
 
 from rueda import _native, _session
-from rueda.torch._tensors import wire_dtype
+from rueda.torch._tensors import as_memory, wire_dtype
 from rueda.torch.ops import start, synchronize
 
 # One operation for a whole small model: each costs about 2 us, and nothing is left to overlap.
@@ -216,7 +216,7 @@ class LooseBucket:
         # A compressor may hand back the gradient itself, or a view of it.
         gradient = self.slots[0].parameter.grad.detach()
         sent, self._context = self._compression.compress(gradient)
-        sent = sent.contiguous()
+        sent = as_memory(sent)
         kind = _native.ALLREDUCE, wire_dtype(sent), self._op, 0, self._scales
         address = sent.data_ptr()
         self._handle = start(self._name, (kind, address, address, sent.shape), sent, sent)

@@ -8,6 +8,7 @@ HorovodInternalError: a transfer failed, e.g. because models differ between rank
 import torch
 
 from rueda import _session
+from rueda.torch._tensors import as_memory
 from rueda.torch.objects import broadcast_object
 from rueda.torch.ops import broadcast_operation, start_group, synchronize
 
@@ -90,11 +91,11 @@ def _map(value, function):
 
 
 def _broadcast_in_place(named, root_rank):
-    """Broadcasts tensors, all at once. Those that are not contiguous go through a copy."""
+    """Broadcasts tensors, all at once. Those that cannot be sent as they are go through a copy."""
     if _session.current().size == 1 or not named:
         return
     session = _session.current()
-    pieces = [tensor.detach().contiguous() for _, tensor in named]
+    pieces = [as_memory(tensor.detach()) for _, tensor in named]
     names = tuple(session.name('broadcast', name) for name, _ in named)
     operations = [broadcast_operation(piece, piece, root_rank) for piece in pieces]
     synchronize(start_group(names, operations, pieces, lambda natives: None))

@@ -8,7 +8,7 @@ The same rules as in ops.py. Element k of n of a group called NAME is negotiated
 import torch
 
 from rueda import _session, check_process_set
-from rueda.torch._tensors import reduce_op, scales, wire_dtype
+from rueda.torch._tensors import as_memory, reduce_op, scales, wire_dtype
 from rueda.torch.compression import Compression
 from rueda.torch.ops import (allreduce_operation, run_allreduce, start_allgather, start_group,
                              synchronize)
@@ -114,7 +114,7 @@ class _GroupedAllreduceFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *gradients):
-        gradients = [gradient.contiguous() for gradient in gradients]
+        gradients = [as_memory(gradient) for gradient in gradients]
         return (None, *_reduce(gradients, _empty_like(gradients), *ctx.arguments))
 
 
@@ -131,7 +131,7 @@ class _GroupedAllgatherFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *gradients):
-        gradients = [gradient.contiguous() for gradient in gradients]
+        gradients = [as_memory(gradient) for gradient in gradients]
         means = _reduce(gradients, _empty_like(gradients), ctx.names, reduce_op(None, None), None)
         return (None, *(mean.narrow(0, first, count)
                         for mean, (first, count) in zip(means, ctx.rows)))

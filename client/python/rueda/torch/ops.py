@@ -14,7 +14,7 @@ import torch
 
 from rueda import _native, _session, check_process_set
 from rueda._handles import Pending
-from rueda.torch._tensors import reduce_op, scales, wire_dtype
+from rueda.torch._tensors import as_memory, reduce_op, scales, wire_dtype
 from rueda.torch.compression import Compression
 
 _BARRIER = (_native.BARRIER, _native.DTYPES['uint8'], _native.SUM, 0, None)
@@ -231,7 +231,7 @@ class _AllreduceFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        gradient = gradient.contiguous()
+        gradient = as_memory(gradient)
         return run_allreduce(gradient, torch.empty_like(gradient), *ctx.arguments), None, None, None
 
 
@@ -247,7 +247,7 @@ class _AllgatherFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        gradient = gradient.contiguous()
+        gradient = as_memory(gradient)
         mean = run_allreduce(gradient, torch.empty_like(gradient), ctx.name, _native.AVERAGE, None)
         return mean.narrow(0, ctx.first, ctx.count), None
 
@@ -262,6 +262,6 @@ class _BroadcastFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        gradient = gradient.contiguous()
+        gradient = as_memory(gradient)
         mean = run_allreduce(gradient, torch.empty_like(gradient), ctx.name, _native.AVERAGE, None)
         return (mean if _session.current().rank == ctx.root else mean.zero_()), None, None
