@@ -37,6 +37,7 @@ enum class EntryType : uint8_t {
 // Bits of SubmissionEntry::flags.
 constexpr uint8_t kFlagFallback = 1;  // Came from the direct path at `directIndex`.
 constexpr uint8_t kFlagBlocking = 2;  // The submitting thread waits for the outcome at once.
+constexpr uint8_t kFlagThreads = 4;   // More than one thread of the rank has written here.
 
 // One slot of the submission ring. The tail holds ndim int64 dimensions, then nameBytes of name,
 // and goes on in kTail entries (TailEntry) of the same ring.

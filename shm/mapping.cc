@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shm/mapping.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <boost/interprocess/exceptions.hpp>
 #include <boost/interprocess/mapped_region.hpp>
@@ -45,6 +47,17 @@ Result<Mapping> Mapping::map(int fd, uint64_t bytes) {
   mapping.data_ = static_cast<char*>(mapping.region_->region.get_address());
   mapping.bytes_ = bytes;
   return mapping;
+}
+
+bool Mapping::becomePrivate(int fd) const {
+  return ::mmap(data_, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, 0) !=
+         MAP_FAILED;
+}
+
+void Mapping::dropPages() const {
+  constexpr uint64_t kStep = 64 << 20;
+  for (uint64_t at = 0; at < bytes_; at += kStep)
+    (void)::madvise(data_ + at, std::min(kStep, bytes_ - at), MADV_DONTNEED);
 }
 
 void Mapping::touch() const {

@@ -30,6 +30,14 @@ class Mapping {
   // otherwise costs more than the collective (about 0.3-1 us a page). Safe while peers write.
   void touch() const;
 
+  // For a forked child: puts a private copy (made as it is written) in the same place. `fd` is the
+  // memfd. Async-signal-safe. False where the system refuses, and then the place is unusable.
+  bool becomePrivate(int fd) const;
+
+  // Lets go of the pages, in steps of some milliseconds: unmapping gigabytes at once would hold up
+  // threads that map something meanwhile. Before the destructor of a large mapping.
+  void dropPages() const;
+
  private:
   struct Region;
   std::unique_ptr<Region> region_;

@@ -11,7 +11,8 @@
  * which must be the last call on its session. Calls marked "blocking" may wait for other ranks;
  * they hold no lock that a non-blocking call of another thread needs.
  * Fork: a session belongs to the process that opened it. In a forked child every call answers
- * RUEDA_NOT_INITIALIZED, and closing or exiting there does not touch the parent's session.
+ * RUEDA_NOT_INITIALIZED, and closing or exiting there does not touch the parent's session. Memory
+ * from rueda_alloc is the child's own copy there: what it writes does not appear in the parent.
  */
 #ifndef RUEDA_H_
 #define RUEDA_H_

@@ -5,11 +5,14 @@
 #include <pthread.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include "shm/memfd.h"
 #include "shm/process_barrier.h"
@@ -30,13 +33,22 @@ constexpr int kGrantTimeoutMs = 30000;
 constexpr int kFailureTextMs = 500;
 constexpr int kWelcomeTimeoutMs = 10000;
 
-// Counts forks on the child's side. A process-wide fact, hence the one static: a session made
-// before a fork must not be used, or ended, by the child.
-std::atomic<uint32_t> forkGeneration{0};
+// What a fork does to the sessions made before it: the child must not use them, or end them, and
+// what it writes to their tensors stays with it. Process-wide facts, hence the statics.
+std::atomic<uint32_t> forkGeneration{0};  // Counts forks on the child's side.
+std::mutex openMutex;  // Held over a fork, so that the child finds the list whole.
+std::vector<const Segments*>& openSegments = *new std::vector<const Segments*>();  // Never freed.
+
+void onForkedChild() {
+  forkGeneration.fetch_add(1, std::memory_order_relaxed);
+  for (const Segments* segments : openSegments) segments->becomePrivate();
+  openSegments.clear();
+  openMutex.unlock();
+}
 
 uint32_t currentForkGeneration() {
-  static const int registered = ::pthread_atfork(
-      nullptr, nullptr, [] { forkGeneration.fetch_add(1, std::memory_order_relaxed); });
+  static const int registered =
+      ::pthread_atfork([] { openMutex.lock(); }, [] { openMutex.unlock(); }, onForkedChild);
   (void)registered;
   return forkGeneration.load(std::memory_order_relaxed);
 }
@@ -60,9 +72,17 @@ Status daemonLost() {
 
 Connection::Connection()
     : forkGeneration_(currentForkGeneration()),
-      hasProcessBarrier_(shm::registerForProcessBarrier()) {}
+      hasProcessBarrier_(shm::registerForProcessBarrier()) {
+  const std::lock_guard<std::mutex> lock(openMutex);
+  openSegments.push_back(&segments_);
+}
 
 Connection::~Connection() {
+  {
+    const std::lock_guard<std::mutex> lock(openMutex);
+    openSegments.erase(std::remove(openSegments.begin(), openSegments.end(), &segments_),
+                       openSegments.end());
+  }
   if (socket_.valid() && !isForked())
     (void)shm::sendMessage(socket_.get(),
                            shm::makeMessage<shm::PlainMessage>(MessageType::kGoodbye));
@@ -181,7 +201,7 @@ Status Connection::handlePacket(const Packet& packet) {
     return {Code::kProtocolError, "unexpected message from the daemon"};
   RUEDA_ASSIGN_OR_RETURN(auto mapping, shm::Mapping::map(packet.fds[0].get(), peer->bytes));
   mapping.touch();
-  segments_.add(peer->segment, false, std::move(mapping));
+  segments_.addPeers(peer->segment, std::move(mapping));
   return Status::ok();
 }
 
@@ -246,7 +266,7 @@ Result<uint32_t> Connection::addSegment(uint64_t bytes) {
     RUEDA_ASSIGN_OR_RETURN(auto mapping, shm::Mapping::map(packet.fds[0].get(), grant->bytes));
     mapping.touch();
     const uint32_t id = grant->segment;
-    segments_.add(id, true, std::move(mapping));
+    segments_.addOwn(id, std::move(mapping), std::move(packet.fds[0]));
     auto ready = shm::makeMessage<shm::SegmentMessage>(MessageType::kSegmentReady);
     ready.segment = id;
     RUEDA_RETURN_IF_ERROR(shm::sendMessage(socket_.get(), ready));

@@ -5,16 +5,33 @@
 
 namespace rueda::client {
 
-void Segments::add(uint32_t id, bool isOwn, shm::Mapping mapping) {
+void Segments::addPeers(uint32_t id, shm::Mapping mapping) {
+  add(std::make_unique<Entry>(Entry{id, std::move(mapping), {}}));
+}
+
+void Segments::addOwn(uint32_t id, shm::Mapping mapping, shm::Fd memfd) {
+  add(std::make_unique<Entry>(Entry{id, std::move(mapping), std::move(memfd)}));
+}
+
+void Segments::add(std::unique_ptr<Entry> entry) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (id > shm::kMaxSegments || byId_[id].load(std::memory_order_relaxed) != nullptr) return;
-  entries_.push_back(std::make_unique<Entry>(Entry{id, std::move(mapping)}));
+  const Entry* const added = entry.get();
+  if (added->id > shm::kMaxSegments || byId_[added->id].load(std::memory_order_relaxed) != nullptr)
+    return;
+  entries_.push_back(std::move(entry));
   // release: pairs with the acquire of readers, who then see the entry whole.
-  byId_[id].store(entries_.back().get(), std::memory_order_release);
-  if (!isOwn) return;
+  byId_[added->id].store(added, std::memory_order_release);
+  if (!added->memfd.valid()) return;
   const uint32_t count = ownCount_.load(std::memory_order_relaxed);
-  own_[count].store(entries_.back().get(), std::memory_order_relaxed);
+  own_[count].store(added, std::memory_order_relaxed);
   ownCount_.store(count + 1, std::memory_order_release);
+}
+
+void Segments::becomePrivate() const {
+  for (uint32_t i = 0; i < ownCount_.load(std::memory_order_acquire); ++i) {
+    const Entry* const entry = own_[i].load(std::memory_order_relaxed);
+    (void)entry->mapping.becomePrivate(entry->memfd.get());
+  }
 }
 
 shm::Region Segments::region(uint32_t id) const {

@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "shm/fd.h"
 #include "shm/handshake.h"
 #include "shm/mapping.h"
 #include "shm/region.h"
@@ -27,7 +28,12 @@ struct Place {
 class Segments {
  public:
   // Takes a mapped and touched segment. Any thread.
-  void add(uint32_t id, bool isOwn, shm::Mapping mapping);
+  void addPeers(uint32_t id, shm::Mapping mapping);
+  void addOwn(uint32_t id, shm::Mapping mapping, shm::Fd memfd);
+
+  // In a forked child: what it writes to its tensors must not appear in its parent's. Takes no
+  // lock.
+  void becomePrivate() const;
 
   // The segment's memory, or an empty region for an unknown id. Any thread, no lock.
   shm::Region region(uint32_t id) const;
@@ -39,7 +45,9 @@ class Segments {
   struct Entry {
     uint32_t id;
     shm::Mapping mapping;
+    shm::Fd memfd;  // Of own segments.
   };
+  void add(std::unique_ptr<Entry> entry);
 
   std::mutex mutex_;  // Of writers.
   std::vector<std::unique_ptr<Entry>> entries_;

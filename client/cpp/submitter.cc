@@ -74,6 +74,9 @@ void Submitter::settle() {
 }
 
 Status Submitter::publish(const std::vector<Submission>& submissions) {
+  const std::thread::id thread = std::this_thread::get_id();
+  if (firstThread_ == std::thread::id()) firstThread_ = thread;
+  hasThreads_ = hasThreads_ || firstThread_ != thread;
   int64_t staged = 0;
   for (const Submission& submission : submissions) {
     const int64_t slots = slotsOf(submission.op);
@@ -114,6 +117,7 @@ void Submitter::stage(const Submission& submission) {
   entry.nameBytes = static_cast<uint16_t>(op.name.size());
   entry.ndim = static_cast<uint8_t>(op.ndim);
   entry.flags = submission.flags;
+  if (hasThreads_) entry.flags |= shm::kFlagThreads;
   entry.requestId = submission.requestId;
   entry.inSegment = submission.input.segment;
   entry.inOffset = submission.input.offset;

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "client/cpp/connection.h"
@@ -56,8 +57,10 @@ class Submitter {
   const int size_;
   std::atomic<bool> owesDoorbell_{false};
   std::mutex mutex_;
-  shm::RingProducer ring_;  // Guarded by mutex_.
-  std::vector<char> tail_;  // Guarded by mutex_; scratch.
+  shm::RingProducer ring_;       // Guarded by mutex_.
+  std::vector<char> tail_;       // Guarded by mutex_; scratch.
+  std::thread::id firstThread_;  // Guarded by mutex_; that has written.
+  bool hasThreads_ = false;      // Guarded by mutex_; another one has, too.
 };
 
 }  // namespace rueda::client

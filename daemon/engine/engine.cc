@@ -48,9 +48,9 @@ Engine::Engine(const EngineOptions& options, shm::Fd listener, execute::WorkerPo
       plane_(pool),
       mailbox_(kMailboxCapacity),
       quota_(options.quota),
-      jobs_(quota_,
+      jobs_(quota_, disposer_,
             [this](flow::SessionId id, const shm::Notice& notice) { lobby_.notify(id, notice); }),
-      lobby_(loop_, jobs_, quota_, options.lobby, std::move(listener)),
+      lobby_(loop_, jobs_, quota_, disposer_, options.lobby, std::move(listener)),
       doorbells_(lobby_, jobs_),
       startedAt_(steady_clock::now()),
       now_(startedAt_) {
@@ -178,6 +178,7 @@ void Engine::acceptRequest(Session* session, Job* job, Request request) {
   request.session = session->id();
   request.rank = session->greeting.rank;
   request.arrived = now_;
+  job->hasThreads |= request.threads;
   ++session->submitted;
   if (++session->inFlight > shm::kMaxInFlight)
     return lobby_.expel(session->id(), Status(Code::kResourceExhausted,
@@ -199,6 +200,7 @@ void Engine::acceptRequest(Session* session, Job* job, Request request) {
 
 void Engine::acceptNote(Session* session, Job* job, const submit::WaitNote& note) {
   const int rank = session->greeting.rank;
+  job->hasThreads |= note.threads;
   auto& requests = job->requestWaits[static_cast<size_t>(rank)];
   constexpr size_t kMaxSleepers = 4096;  // Threads of one client that sleep at once.
   switch (note.kind) {

@@ -87,6 +87,7 @@ class Engine : public flow::EnginePort {
   base::EventLoop loop_;
   base::Mailbox<std::function<void()>> mailbox_;
   submit::Quota quota_;
+  const base::Disposer disposer_;
   Jobs jobs_;
   Lobby lobby_;
   Doorbells doorbells_;

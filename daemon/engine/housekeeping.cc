@@ -86,7 +86,7 @@ void Engine::handleLobbyEvents() {
         break;
       case Lobby::Event::Kind::kLeft:
         delivery_.forget(event.session);
-        jobs_.leave(job, event.rank, Member::State::kLeft);
+        jobs_.leave(job, event.rank, Member::State::kLeft, "left");
         if (job->state == Job::State::kRunning)
           jobs_.finish(job, Job::State::kEnded, event.rank,
                        Status(Code::kShutDown, "the job has been shut down: " +
@@ -103,7 +103,7 @@ void Engine::handleLobbyEvents() {
 
 void Engine::loseRank(Job* job, const Lobby::Event& event, std::vector<Outcome>* outcomes) {
   delivery_.forget(event.session);
-  jobs_.leave(job, event.rank, Member::State::kLost);
+  jobs_.leave(job, event.rank, Member::State::kLost, event.cause);
   ++ranksLost_;
   const std::string text = job->describe(event.rank) + ", which " + event.cause;
   base::logWarning("job '" + base::printable(job->id) + "' lost " + text);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "daemon/base/log.h"
+#include "daemon/observe/deadlock.h"
 
 namespace rueda::engine {
 
@@ -25,6 +26,19 @@ std::vector<int> Job::ranksIn(Member::State wanted) const {
   for (size_t r = 0; r < members.size(); ++r)
     if (members[r].state == wanted) ranks.push_back(static_cast<int>(r));
   return ranks;
+}
+
+std::string Job::describeAbsent(const std::string& span) const {
+  constexpr size_t kMaxTries = 4;
+  const std::vector<int> absent = ranksIn(Member::State::kAbsent);
+  std::string text = "ranks " + observe::rankList(absent) + " of " + std::to_string(size) +
+                     " have not connected" + span;
+  size_t tries = 0;
+  for (const int rank : absent) {
+    const std::string& lastTry = members[static_cast<size_t>(rank)].lastTry;
+    if (!lastTry.empty() && ++tries <= kMaxTries) text += "; " + lastTry;
+  }
+  return text;
 }
 
 bool Job::hasSessions() const {

@@ -24,6 +24,7 @@ struct Member {
   flow::SessionId session = 0;
   pid_t pid = 0;
   std::string host;
+  std::string lastTry;  // While kAbsent: how its last process came to its end, as a sentence.
   uint64_t arenaBytes = 0;
   uint64_t submitted = 0;
   uint64_t completed = 0;
@@ -52,6 +53,8 @@ struct Job {
       membership::BoardKeeper board);
 
   std::vector<int> ranksIn(Member::State state) const;
+  // "ranks [1, 2] of 3 have not connected<span>", and what became of those that tried.
+  std::string describeAbsent(const std::string& span) const;
   bool hasSessions() const;
   // "rank 1 (pid 123 on host a)".
   std::string describe(int rank) const;
@@ -79,8 +82,8 @@ struct Job {
   std::vector<std::map<uint64_t, std::string>> requestWaits;  // By rank: request → operation.
   std::map<uint64_t, std::shared_ptr<Gather>> gathers;        // By gatherKey: one for each rank.
   flow::TimePoint formingNoticeAt;
-  std::string reportedDeadlock;                     // That it is in now; empty: none.
-  bool hasThreads = false;                          // Some rank slept in two operations at once.
+  std::string reportedDeadlock;  // That it is in now; empty: none.
+  bool hasThreads = false;       // Some rank says so, or slept in two operations at once.
   std::pair<std::string, uint64_t> seenDeadlock;    // At the last tick; as loggedDeadlock.
   std::pair<std::string, uint64_t> loggedDeadlock;  // The last log line, and opsCompleted by then.
   std::map<std::string, flow::TimePoint> nextStallLine;  // By operation.

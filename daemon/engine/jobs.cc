@@ -63,6 +63,16 @@ Result<Job*> Jobs::join(const submit::Session& session, const submit::Greeting& 
   return job;
 }
 
+void Jobs::noteRefusal(uid_t uid, const submit::Greeting& greeting, const Status& reason) {
+  const auto known = latest_.find({uid, greeting.job});
+  Job* const job = known == latest_.end() ? nullptr : find(known->second);
+  if (job == nullptr || job->state != Job::State::kForming || greeting.rank >= job->size) return;
+  Member& member = job->members[static_cast<size_t>(greeting.rank)];
+  if (member.state != Member::State::kAbsent) return;
+  member.lastTry = "rank " + std::to_string(greeting.rank) + " was refused: " + reason.message();
+  job->formingNoticeAt = {};
+}
+
 Job* Jobs::find(flow::JobSerial serial) {
   const auto it = jobs_.find(serial);
   return it == jobs_.end() ? nullptr : it->second.get();
@@ -93,10 +103,14 @@ void Jobs::finish(Job* job, Job::State state, int rank, const Status& status,
   job->directWaits.clear();
 }
 
-void Jobs::leave(Job* job, int rank, Member::State how) {
+void Jobs::leave(Job* job, int rank, Member::State how, const std::string& cause) {
   Member& member = job->members[static_cast<size_t>(rank)];
-  // A job that still forms keeps the place open for another try.
-  member.state = job->state == Job::State::kForming ? Member::State::kAbsent : how;
+  member.state = how;
+  if (job->state == Job::State::kForming) {  // The place stays open for another try.
+    member.state = Member::State::kAbsent;
+    member.lastTry = job->describe(rank) + " " + cause;
+    job->formingNoticeAt = {};
+  }
   job->requestWaits[static_cast<size_t>(rank)].clear();
 }
 
@@ -123,7 +137,7 @@ Result<std::shared_ptr<flow::Segment>> Jobs::addSegment(Job* job, int rank, uint
                                                 " bytes is needed, the machine has " +
                                                 std::to_string(available) + " available");
   RUEDA_RETURN_IF_ERROR(quota_.takeBytes(job->uid, bytes));
-  auto segment = std::make_shared<flow::Segment>();
+  const auto segment = disposer_.guard(std::make_unique<flow::Segment>());
   auto memfd = shm::createSealedMemfd("rueda-tensors", bytes);
   auto mapping = memfd.isOk() ? shm::Mapping::map(memfd.value().get(), bytes)
                               : Result<shm::Mapping>(memfd.status());

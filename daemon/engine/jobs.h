@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/base/disposer.h"
 #include "daemon/engine/job.h"
 #include "daemon/submit/quota.h"
 #include "daemon/submit/session.h"
@@ -21,12 +22,17 @@ class Jobs {
   // Sends a notice to a session, if it still exists.
   using Notify = std::function<void(flow::SessionId, const shm::Notice&)>;
 
-  Jobs(submit::Quota& quota, Notify notify) : quota_(quota), notify_(std::move(notify)) {}
+  // `quota` and `disposer` outlive this.
+  Jobs(submit::Quota& quota, const base::Disposer& disposer, Notify notify)
+      : quota_(quota), disposer_(disposer), notify_(std::move(notify)) {}
 
   // The job that `session` belongs into, made if need be; the rank's place is taken. Errors:
   // kAlreadyExists (a live process has the rank), kMismatch (size or isolation),
   // kResourceExhausted.
   shm::Result<Job*> join(const submit::Session& session, const submit::Greeting& greeting);
+
+  // Remembers why a rank could not join, for those that wait for it.
+  void noteRefusal(uid_t uid, const submit::Greeting& greeting, const shm::Status& reason);
 
   Job* find(flow::JobSerial serial);
   std::map<flow::JobSerial, std::unique_ptr<Job>>& all() { return jobs_; }
@@ -36,8 +42,9 @@ class Jobs {
   // (appended to *outcomes). The first failure of a job wins.
   void finish(Job* job, Job::State state, int rank, const shm::Status& status,
               std::vector<flow::Outcome>* outcomes);
-  // The rank's session is gone.
-  void leave(Job* job, int rank, Member::State how);
+  // The rank's session is gone; `cause` ("was killed by signal 9") is for those that still wait for
+  // it.
+  void leave(Job* job, int rank, Member::State how, const std::string& cause);
   // Removes the job if no session is left in it and nothing runs, with its memory.
   void removeIfEmpty(flow::JobSerial serial);
 
@@ -51,7 +58,8 @@ class Jobs {
   shm::Status checkPlace(const Job& job, const submit::Greeting& greeting) const;
   shm::Result<Job*> create(uid_t uid, const submit::Greeting& greeting);
 
-  submit::Quota& quota_;  // Outlives this.
+  submit::Quota& quota_;
+  const base::Disposer& disposer_;
   const Notify notify_;
   std::map<flow::JobSerial, std::unique_ptr<Job>> jobs_;
   std::map<std::pair<uid_t, std::string>, flow::JobSerial> latest_;

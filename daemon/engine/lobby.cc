@@ -36,23 +36,27 @@ constexpr uint32_t kSliceFromShared = 64 << 10;
 
 }  // namespace
 
-Lobby::Lobby(base::EventLoop& loop, Jobs& jobs, submit::Quota& quota, const LobbyOptions& options,
-             shm::Fd listener)
+Lobby::Lobby(base::EventLoop& loop, Jobs& jobs, submit::Quota& quota,
+             const base::Disposer& disposer, const LobbyOptions& options, shm::Fd listener)
     : loop_(loop),
       jobs_(jobs),
       quota_(quota),
       options_(options),
       listener_(std::move(listener)),
-      closer_(!options.refuseDescriptors || !shm::refuseDescriptors(listener_.get())) {
+      disposer_(disposer),
+      takesDescriptors_(!options.refuseDescriptors || !shm::refuseDescriptors(listener_.get())) {
   RUEDA_CHECK(loop_.watch(listener_.get(), {kListener, 0}).isOk());
 }
 
 Lobby::~Lobby() {
-  for (auto& [id, session] : sessions_) end(std::move(session));
+  for (auto& [id, session] : sessions_) close(session->takeSocket());
 }
 
-// The socket may hold packets with descriptors that nobody has read.
-void Lobby::end(std::unique_ptr<Session> session) { closer_.close(session->takeSocket()); }
+// A descriptor of a client's, or a socket, which may hold some that nobody has read: closing it can
+// take as long as the client likes.
+void Lobby::close(shm::Fd fd) {
+  if (takesDescriptors_) disposer_.take(std::make_shared<shm::Fd>(std::move(fd)));
+}
 
 void Lobby::onReady(const base::Ready& ready, flow::TimePoint now) {
   if (ready.tag.kind == kListener) return acceptAll(now);
@@ -98,7 +102,7 @@ void Lobby::acceptAll(flow::TimePoint now) {
     if (allowed.isOk()) allowed = loop_.watch(session->socket(), {kSocket, id});
     if (!allowed.isOk()) {
       refuse(session.get(), allowed);
-      end(std::move(session));
+      close(session->takeSocket());
       if (hasQuota) quota_.giveSession(peer.value().uid);
       continue;
     }
@@ -125,7 +129,7 @@ void Lobby::onSocket(Session* session) {
   for (int i = 0; i < kMaxPacketsPerTurn; ++i) {
     shm::Packet packet;
     const auto got = shm::receivePacket(session->socket(), false, &packet);
-    for (shm::Fd& fd : packet.fds) closer_.close(std::move(fd));
+    for (shm::Fd& fd : packet.fds) close(std::move(fd));
     if (!got.isOk()) return expel(id, got.status());
     if (got.value() == shm::ReceiveState::kWouldBlock) return;
     if (got.value() == shm::ReceiveState::kClosed)
@@ -169,7 +173,9 @@ Status Lobby::onGreeting(Session* session, const shm::Packet& packet) {
   if (draining_) return {Code::kUnavailable, "the daemon is draining, retry elsewhere or later"};
   RUEDA_ASSIGN_OR_RETURN(submit::Greeting greeting, submit::parseGreeting(packet));
   greeting.isolated |= options_.isolated;
-  RUEDA_ASSIGN_OR_RETURN(Job* const job, jobs_.join(*session, greeting));
+  const auto joined = jobs_.join(*session, greeting);
+  if (!joined.isOk()) jobs_.noteRefusal(session->peer().uid, greeting, joined.status());
+  RUEDA_ASSIGN_OR_RETURN(Job* const job, joined);
   session->job = job->serial;
   session->state = Session::State::kJoined;
   if (job->policy.header.magic == 0) job->policy = policyFor(*job);
@@ -250,7 +256,7 @@ void Lobby::remove(flow::SessionId id, Event::Kind how, const std::string& cause
     events_.push_back({how, id, session->job, session->greeting.rank, cause, nullptr});
   }
   quota_.giveSession(session->peer().uid);
-  end(std::move(it->second));
+  close(session->takeSocket());
   sessions_.erase(it);
 }
 
@@ -290,21 +296,20 @@ void Lobby::tick(flow::TimePoint now) {
 }
 
 void Lobby::tickForming(Job* job, flow::TimePoint now) {
-  const std::string missing = "ranks " + observe::rankList(job->ranksIn(Member::State::kAbsent)) +
-                              " of " + std::to_string(job->size) + " have not connected";
   for (const Member& member : job->members) {
     Session* session = member.state == Member::State::kRunning ? find(member.session) : nullptr;
     if (session == nullptr) continue;
     const auto limit = milliseconds(session->greeting.startTimeoutMs);
     if (now - session->since() > limit)
-      expel(session->id(), Status(Code::kDeadlineExceeded,
-                                  "job '" + base::printable(job->id) + "': " + missing +
-                                      " within " + std::to_string(limit.count()) + " ms"));
+      expel(session->id(),
+            Status(Code::kDeadlineExceeded,
+                   "job '" + base::printable(job->id) + "': " +
+                       job->describeAbsent(" within " + std::to_string(limit.count()) + " ms")));
   }
   if (now < job->formingNoticeAt) return;
   job->formingNoticeAt = now + kFormingNoticeNext;
   auto notice = shm::makeMessage<shm::Notice>(MessageType::kFormingNotice);
-  shm::copyText(notice.text, sizeof notice.text, "waiting: " + missing);
+  shm::copyText(notice.text, sizeof notice.text, "waiting: " + job->describeAbsent(""));
   for (const Member& member : job->members)
     if (member.state == Member::State::kRunning) notify(member.session, notice);
 }

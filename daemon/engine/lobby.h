@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "daemon/base/closer.h"
 #include "daemon/base/event_loop.h"
 #include "daemon/base/log.h"
 #include "daemon/engine/jobs.h"
@@ -42,8 +41,8 @@ class Lobby {
   };
 
   // All references outlive the lobby.
-  Lobby(base::EventLoop& loop, Jobs& jobs, submit::Quota& quota, const LobbyOptions& options,
-        shm::Fd listener);
+  Lobby(base::EventLoop& loop, Jobs& jobs, submit::Quota& quota, const base::Disposer& disposer,
+        const LobbyOptions& options, shm::Fd listener);
   ~Lobby();
 
   // Handles readiness of a listener, socket or pidfd; anything else is not for the lobby.
@@ -79,7 +78,7 @@ class Lobby {
   shm::Status onSegment(submit::Session* session, const shm::Packet& packet);
   void completeJob(Job* job);
   void refuse(submit::Session* session, const shm::Status& reason);
-  void end(std::unique_ptr<submit::Session> session);
+  void close(shm::Fd fd);
   void remove(flow::SessionId id, Event::Kind how, const std::string& cause);
   void tickForming(Job* job, flow::TimePoint now);
   shm::Welcome policyFor(const Job& job) const;
@@ -89,7 +88,8 @@ class Lobby {
   submit::Quota& quota_;
   const LobbyOptions options_;
   shm::Fd listener_;
-  base::Closer closer_;
+  const base::Disposer& disposer_;
+  const bool takesDescriptors_;  // The kernel cannot keep them from us.
   Sessions sessions_;
   std::vector<Event> events_;
   flow::SessionId nextSession_ = 1;

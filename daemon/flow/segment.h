@@ -15,6 +15,8 @@
 namespace rueda::flow {
 
 struct Segment {
+  ~Segment() { mapping.dropPages(); }
+
   uint32_t id = 0;
   int rank = 0;  // Owner.
   uint64_t bytes = 0;

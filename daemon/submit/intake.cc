@@ -94,6 +94,7 @@ Result<Item> toRequest(const SubmissionEntry& entry, const std::string& tail,
   request.name = tail.substr(size_t{entry.ndim} * sizeof(int64_t));
   request.fallback = (entry.flags & shm::kFlagFallback) != 0;
   request.blocking = (entry.flags & shm::kFlagBlocking) != 0;
+  request.threads = (entry.flags & shm::kFlagThreads) != 0;
   request.directIndex = entry.directIndex;
   request.groupSize = std::max<uint32_t>(1, entry.groupSize);
   if (request.groupSize > 1) request.group = uint64_t{1} << 32 | entry.groupId;
@@ -121,6 +122,7 @@ Result<Item> toNote(const SubmissionEntry& entry, const std::string& tail) {
   WaitNote note;
   note.requestId = entry.requestId;
   note.directIndex = entry.directIndex;
+  note.threads = (entry.flags & shm::kFlagThreads) != 0;
   note.name = tail.substr(size_t{entry.ndim} * sizeof(int64_t));
   if (entry.type == static_cast<uint8_t>(EntryType::kWaitDirect)) {
     note.kind = WaitNote::Kind::kDirect;

@@ -23,6 +23,7 @@ struct WaitNote {
   uint32_t directIndex = 0;
   std::string name;       // kDirect, kRequest
   flow::TensorSpec spec;  // kDirect
+  bool threads = false;   // As in flow::Request.
 };
 
 struct Release {

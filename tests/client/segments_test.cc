@@ -20,6 +20,12 @@ Mapping map() {
   return std::move(Mapping::map(memfd.value().get(), kBytes)).value();
 }
 
+void addOwn(Segments* segments, uint32_t id) {
+  auto memfd = rueda::shm::createSealedMemfd("rueda-test", kBytes);
+  auto mapping = std::move(Mapping::map(memfd.value().get(), kBytes)).value();
+  segments->addOwn(id, std::move(mapping), std::move(memfd).value());
+}
+
 }  // namespace
 
 TEST_CASE("what was never added is nowhere") {
@@ -34,8 +40,8 @@ TEST_CASE("what was never added is nowhere") {
 
 TEST_CASE("own memory is located to the last byte, and not beyond") {
   Segments segments;
-  segments.add(1, true, map());
-  segments.add(2, true, map());
+  addOwn(&segments, 1);
+  addOwn(&segments, 2);
   const char* const base = segments.region(2).base;
   REQUIRE(base != nullptr);
   const auto place = segments.locate(base + 100, kBytes - 100);
@@ -49,7 +55,7 @@ TEST_CASE("own memory is located to the last byte, and not beyond") {
 
 TEST_CASE("a peer's memory has a region, but is not taken for own") {
   Segments segments;
-  segments.add(3, false, map());
+  segments.addPeers(3, map());
   const auto region = segments.region(3);
   REQUIRE(region.base != nullptr);
   CHECK(region.bytes == kBytes);
@@ -58,13 +64,13 @@ TEST_CASE("a peer's memory has a region, but is not taken for own") {
 
 TEST_CASE("an id is taken once, and none beyond the limit") {
   Segments segments;
-  segments.add(1, true, map());
+  addOwn(&segments, 1);
   const char* const first = segments.region(1).base;
-  segments.add(1, true, map());
+  addOwn(&segments, 1);
   CHECK(segments.region(1).base == first);
-  segments.add(kMaxSegments + 1, true, map());
+  addOwn(&segments, kMaxSegments + 1);
   CHECK(segments.region(kMaxSegments + 1).base == nullptr);
-  segments.add(kMaxSegments, true, map());
+  addOwn(&segments, kMaxSegments);
   CHECK(segments.region(kMaxSegments).base != nullptr);
 }
 
@@ -72,7 +78,8 @@ TEST_CASE("readers find an entry whole or not at all while another thread adds")
   Segments segments;
   constexpr uint32_t kCount = 64;
   std::thread writer([&] {
-    for (uint32_t id = 1; id <= kCount; ++id) segments.add(id, id % 2 == 0, map());
+    for (uint32_t id = 1; id <= kCount; ++id)
+      id % 2 == 0 ? addOwn(&segments, id) : segments.addPeers(id, map());
   });
   int wrong = 0;
   while (segments.region(kCount).base == nullptr)

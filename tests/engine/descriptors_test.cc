@@ -92,6 +92,6 @@ TEST_CASE("a descriptor that is slow to close holds nobody up, though the kernel
   CHECK(bystander.isWell());
   CHECK(daemon.eventually([](const StateView& view) { return view.sessionsRejected > 0; }));
   CHECK(bystander.isWell());
-  CHECK(hasThread("closer"));
+  CHECK(hasThread("disposer"));
   trap.release();
 }

@@ -23,7 +23,8 @@ using rueda::submit::Session;
 class Office {
  public:
   Office()
-      : quota_(limits()), jobs(quota_, [this](rueda::flow::SessionId id, const auto& notice) {
+      : quota_(limits()),
+        jobs(quota_, disposer, [this](rueda::flow::SessionId id, const auto& notice) {
           notices.push_back(std::to_string(id) + ": " + notice.text);
         }) {}
 
@@ -53,6 +54,7 @@ class Office {
   std::vector<std::unique_ptr<Session>> sessions_;
 
  public:
+  rueda::base::Disposer disposer;
   Jobs jobs;
   std::vector<std::string> notices;
   rueda::flow::SessionId lastSession = 0;
@@ -90,7 +92,7 @@ TEST_CASE("jobs of a user are limited, and come back when they are removed") {
   CHECK(office.join(1, "c", 0, 1).status().code() == Code::kResourceExhausted);
   CHECK(office.join(2, "c", 0, 1).isOk());
   const auto serial = first->serial;
-  office.jobs.leave(first, 0, Member::State::kLeft);
+  office.jobs.leave(first, 0, Member::State::kLeft, "left");
   office.jobs.removeIfEmpty(serial);
   CHECK(office.jobs.find(serial) == nullptr);
   CHECK(office.join(1, "c", 0, 1).isOk());
@@ -105,7 +107,7 @@ TEST_CASE("a job is removed only when no rank is left and nothing runs, with its
   job->running = 1;
   office.jobs.removeIfEmpty(serial);
   CHECK(office.jobs.find(serial) == job);
-  office.jobs.leave(job, 0, Member::State::kLost);
+  office.jobs.leave(job, 0, Member::State::kLost, "was killed");
   office.jobs.removeIfEmpty(serial);
   CHECK(office.jobs.find(serial) == job);
   job->running = 0;
@@ -162,12 +164,12 @@ TEST_CASE("a hello after a failure begins a new generation; the old one ends by 
   std::vector<Outcome> outcomes;
   old->state = Job::State::kRunning;
   office.jobs.finish(old, Job::State::kFailed, 1, {Code::kRankLost, "lost"}, &outcomes);
-  office.jobs.leave(old, 1, Member::State::kLost);
+  office.jobs.leave(old, 1, Member::State::kLost, "was killed");
   Job* const anew = office.join(1, "train", 1, 2).value();
   CHECK(anew != old);
   CHECK(anew->serial > serial);
   // The end of the old one does not take the new one's name away.
-  office.jobs.leave(old, 0, Member::State::kLeft);
+  office.jobs.leave(old, 0, Member::State::kLeft, "left");
   office.jobs.removeIfEmpty(serial);
   CHECK(office.jobs.find(serial) == nullptr);
   CHECK(office.join(1, "train", 0, 2).value() == anew);
@@ -176,12 +178,33 @@ TEST_CASE("a hello after a failure begins a new generation; the old one ends by 
 TEST_CASE("a rank that leaves a forming job leaves its place open, in a running one not") {
   Office office;
   Job* const job = office.join(1, "train", 0, 2).value();
-  office.jobs.leave(job, 0, Member::State::kLost);
+  office.jobs.leave(job, 0, Member::State::kLost, "was killed");
   CHECK(job->ranksIn(Member::State::kAbsent) == std::vector<int>{0, 1});
   REQUIRE(office.join(1, "train", 0, 2).value() == job);
   REQUIRE(office.join(1, "train", 1, 2).isOk());
   job->state = Job::State::kRunning;
-  office.jobs.leave(job, 0, Member::State::kLost);
+  office.jobs.leave(job, 0, Member::State::kLost, "was killed");
   CHECK(job->ranksIn(Member::State::kLost) == std::vector<int>{0});
   CHECK(job->hasSessions());
+}
+
+TEST_CASE("who waits for ranks to join hears what became of those that tried") {
+  // Once a rank that died or was refused before its job was complete had "not connected".
+  Office office;
+  Job* const job = office.join(1, "train", 0, 3).value();
+  CHECK(job->describeAbsent("") == "ranks [1, 2] of 3 have not connected");
+  REQUIRE(office.join(1, "train", 1, 3).isOk());
+  office.jobs.leave(job, 1, Member::State::kLost, "was killed by signal 9");
+  Greeting other;
+  other.job = "train";
+  other.rank = 2;
+  office.jobs.noteRefusal(1, other, Status(Code::kMismatch, "no"));
+  CHECK(job->describeAbsent(" within 8 s") ==
+        "ranks [1, 2] of 3 have not connected within 8 s; rank 1 (pid 101 on host a) was killed by "
+        "signal 9; rank 2 was refused: no");
+  REQUIRE(office.join(1, "train", 1, 3).isOk());
+  CHECK(job->describeAbsent("") == "ranks [2] of 3 have not connected; rank 2 was refused: no");
+  other.rank = 99;  // Of a job that he thinks is larger.
+  office.jobs.noteRefusal(1, other, Status(Code::kMismatch, "no"));
+  office.jobs.noteRefusal(2, other, Status(Code::kMismatch, "no"));
 }

@@ -218,7 +218,7 @@ TEST_CASE("a rank that vanishes is lost: those that wait for it are told whom, o
     status = client.wait(handles[0], milliseconds(0));
   CHECK(status.code() == Code::kRankLost);
   CHECK(contains(status.message(), "lost rank 1 (pid "));
-  CHECK(contains(status.message(), "on host hostile) closed its connection"));
+  CHECK(contains(status.message(), "on host hostile), which closed its connection"));
   CHECK(client.health().code() == Code::kRankLost);
   CHECK(daemon.state().ranksLost == 1);
 }

@@ -258,6 +258,17 @@ TEST_CASE("a deadlock is logged when the last rank goes to sleep, and once") {
   CHECK(deadlockLines(&made) == "");
 }
 
+TEST_CASE("of ranks that say they have threads a deadlock is believed when nothing moves") {
+  // Once the first sleep of one thread, while the other was about to submit, was a deadlock.
+  Made made(2);
+  made.job.hasThreads = true;
+  made.submit(0, "a");
+  made.sleep(1, 1, "b");
+  CHECK(deadlockLines(&made) == "");
+  CHECK(deadlockLines(&made, true) == "");
+  CHECK_THAT(deadlockLines(&made, true), Catch::Contains("job 'train' is deadlocked"));
+}
+
 TEST_CASE("no deadlock while an operation runs, or when all have posted") {
   Made made(2);
   made.submit(0, "a");

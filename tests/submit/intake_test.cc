@@ -80,7 +80,7 @@ TEST_CASE("a submission becomes a request with all of its fields") {
   entry.kind = static_cast<uint8_t>(OpKind::kBroadcast);
   entry.dtype = static_cast<uint8_t>(DType::kFloat16);
   entry.reduceOp = static_cast<uint8_t>(ReduceOp::kMax);
-  entry.flags = rueda::shm::kFlagBlocking | rueda::shm::kFlagFallback;
+  entry.flags = rueda::shm::kFlagBlocking | rueda::shm::kFlagFallback | rueda::shm::kFlagThreads;
   entry.inOffset = 64;
   entry.outOffset = 1024;
   entry.prescale = 0.25;
@@ -94,6 +94,7 @@ TEST_CASE("a submission becomes a request with all of its fields") {
   const auto* request = std::get_if<Request>(&item.value());
   REQUIRE(request != nullptr);
   CHECK(request->requestId == 5);
+  CHECK(request->threads);
   CHECK(request->name == "layer.weight");
   CHECK(request->spec.kind == OpKind::kBroadcast);
   CHECK(request->spec.dtype == DType::kFloat16);
@@ -314,11 +315,14 @@ TEST_CASE("wait notes say what a thread sleeps in") {
   CHECK(direct.directIndex == 12);
   CHECK(direct.name == "grad");
   CHECK(direct.spec.shape == std::vector<int64_t>{2, 2});
+  CHECK_FALSE(direct.threads);
   entry.dtype = 200;
   CHECK(refusal(border.parse(entry)) != "");
   entry.type = static_cast<uint8_t>(EntryType::kWaitRequest);
+  entry.flags = rueda::shm::kFlagThreads;
   item = border.parse(entry, {}, "grad");
   REQUIRE(item.isOk());
+  CHECK(std::get<rueda::submit::WaitNote>(item.value()).threads);
   CHECK(std::get<rueda::submit::WaitNote>(item.value()).kind ==
         rueda::submit::WaitNote::Kind::kRequest);
   entry.type = static_cast<uint8_t>(EntryType::kWaitEnd);
