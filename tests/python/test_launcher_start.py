@@ -45,6 +45,19 @@ def test_a_signal_while_the_daemon_starts_ends_the_job(tmp_path):
     assert not (tmp_path / 'started').exists()
 
 
+def test_a_ctrl_c_while_ranks_start_is_one():
+    # Ranks that had not yet left the launcher's group passed it on as a second one, which kills.
+    for turn in range(8):
+        process = subprocess.Popen([*RUN, '--verbose', '-np', '64', 'sleep', '50'], text=True,
+                                   stderr=subprocess.PIPE, start_new_session=True)
+        while f'rank {4 * turn} ' not in process.stderr.readline():
+            pass
+        os.killpg(process.pid, signal.SIGINT)
+        error = process.communicate(timeout=20)[1]
+        assert process.returncode == 128 + signal.SIGINT
+        assert error.count('received SIGINT') == 1
+
+
 CLOSED = '''
 import os, sys
 os.fstat(0), os.fstat(1), os.fstat(2)

@@ -12,6 +12,8 @@ import signal
 import subprocess
 
 _PR_SET_PDEATHSIG = 1
+# What a launcher has handlers for.
+_OWN_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 # Loaded before any fork: the child may not load libraries.
 _libc = ctypes.CDLL(None)
 
@@ -23,15 +25,25 @@ class Rank:
         self.number = number
         self.status = None
         launcher = os.getpid()
+        # Until the child is a program of its own, our handlers in it would take its signals, and
+        # tell this process of them as if they were new ones.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
 
-        def die_with_launcher():
+        def become_rank():
             _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != launcher:  # It died before prctl.
                 os._exit(1)
+            for signal_number in _OWN_SIGNALS:
+                if callable(signal.getsignal(signal_number)):
+                    signal.signal(signal_number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
-        self._process = subprocess.Popen(
-            command, env=environment, stdin=stdin, stdout=stdout, stderr=stderr,
-            start_new_session=True, preexec_fn=die_with_launcher)
+        try:
+            self._process = subprocess.Popen(
+                command, env=environment, stdin=stdin, stdout=stdout, stderr=stderr,
+                start_new_session=True, preexec_fn=become_rank)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         self.pid = self._process.pid
 
     def poll(self):
@@ -90,7 +102,7 @@ class Guard:
 
 def _guard(read_end):
     os.setsid()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+    for number in _OWN_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     empty = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
