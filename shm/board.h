@@ -48,8 +48,9 @@ struct InlineVectors {
   char bytes[64];
 };
 
-// One cache line: the flag and up to 56 bytes travel in one transfer. The line behind it is left
-// empty, since the adjacent-line prefetcher would make two ranks share it.
+// One cache line: the flag and up to 56 bytes travel in one transfer. The line behind it is never
+// written (sums of whole vectors read 8 zeros there), since the adjacent-line prefetcher would make
+// two ranks share it.
 struct alignas(128) PostLine {
   std::atomic<uint64_t> word;  // tagged(index, signature), signature never 0. Its rank writes it.
   union {

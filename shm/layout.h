@@ -116,7 +116,8 @@ constexpr uint32_t kAwake = 0;          // Never: the daemon looks at the ring.
 constexpr uint32_t kAsleep = 1;         // If other ranks may be waiting for it (StartLine).
 constexpr uint32_t kAsleepWanting = 2;  // Always: some operation waits for this rank.
 
-// First page of a control segment. Each word on a line of its own; one writer a word.
+// First page of a control segment. Each word on a line of its own; one writer a word, but for
+// daemonAsleep.
 struct ControlHeader {
   alignas(64) std::atomic<uint32_t> submitTail;    //   0  client: next slot it will write
   alignas(64) std::atomic<uint32_t> submitHead;    //  64  daemon: next slot it will read

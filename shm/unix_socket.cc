@@ -107,7 +107,7 @@ Result<Fd> connectUnix(const std::string& address) {
   return fd;
 }
 
-Result<Fd> listenUnix(const std::string& address, mode_t mode) {
+Result<Fd> listenUnix(const std::string& address, mode_t mode, bool takesDescriptors) {
   RUEDA_ASSIGN_OR_RETURN(const Address parsed, parseAddress(address));
   const bool isPath = address[0] != '@';
   if (isPath) RUEDA_RETURN_IF_ERROR(clearStalePath(address, parsed));
@@ -120,6 +120,7 @@ Result<Fd> listenUnix(const std::string& address, mode_t mode) {
   }
   if (isPath && ::chmod(address.c_str(), mode) != 0)
     return Status::fromErrno(Code::kPermissionDenied, "setting the mode of " + address, errno);
+  if (!takesDescriptors) (void)refuseDescriptors(fd.get());  // Before anybody can connect.
   if (::listen(fd.get(), 512) != 0)
     return Status::fromErrno(Code::kInternal, "listening on " + address, errno);
   return fd;

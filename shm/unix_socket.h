@@ -45,8 +45,9 @@ enum class ReceiveState { kPacket, kWouldBlock, kClosed };
 
 // Connects (blocking) to `address`. kUnavailable with the reason and what to do about it.
 Result<Fd> connectUnix(const std::string& address);
-// A non-blocking listener. `mode` is set on a path. kAlreadyExists if somebody listens there.
-Result<Fd> listenUnix(const std::string& address, mode_t mode);
+// A non-blocking listener. `mode` is set on a path. Messages with descriptors are refused, where
+// the kernel can. kAlreadyExists if somebody listens there.
+Result<Fd> listenUnix(const std::string& address, mode_t mode, bool takesDescriptors = false);
 // Makes the kernel refuse messages with descriptors to `socket`, or to those that a listener will
 // accept. No client has a reason to send one, and closing it can block for as long as its sender
 // likes. False before Linux 6.16, which delivers them.

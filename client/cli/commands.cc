@@ -115,6 +115,9 @@ int callEach(const std::vector<StatusAddress>& addresses, const CommandOptions& 
       code = std::max(code, reportCall(daemon.value(), options, status, silentCode, streams));
   }
   if (options.json && answers.size() > 1) return report(severalRun(addresses), streams);
+  if (answers.empty() && code == kExitOk && options.job.empty()) {
+    return report({shm::Code::kUnavailable, "all private daemons have ended meanwhile"}, streams);
+  }
   if (answers.empty() && code == kExitOk) {
     streams.error << "ruedactl: none of " << addresses.size() << " private daemons has job \""
                   << printable(options.job) << "\"\n";
@@ -122,7 +125,7 @@ int callEach(const std::vector<StatusAddress>& addresses, const CommandOptions& 
   }
   for (size_t i = 0; i < answers.size(); ++i) {
     const auto& [address, response] = answers[i];
-    if (addresses.size() > 1 && options.job.empty())
+    if (answers.size() > 1 && options.job.empty())
       streams.out << (i == 0 ? "" : "\n") << "ruedad at " << printable(address.daemonSocket())
                   << "\n";
     code = std::max<int>(code, print(response));

@@ -139,7 +139,8 @@ Result<bool> Connection::receive(int timeoutMs, Packet* packet) {
 }
 
 Status Connection::awaitWelcome(const Options& options) {
-  const auto deadline = Clock::now() + std::chrono::milliseconds(kWelcomeTimeoutMs);
+  const int64_t limit = std::min<int64_t>(kWelcomeTimeoutMs, options.startTimeoutMs);
+  const auto deadline = Clock::now() + std::chrono::milliseconds(limit);
   Packet packet;
   for (;;) {
     RUEDA_ASSIGN_OR_RETURN(const bool got,
@@ -148,7 +149,9 @@ Status Connection::awaitWelcome(const Options& options) {
     if (options.interrupted && options.interrupted())
       return {Code::kInterrupted, "interrupted in init"};
     if (Clock::now() >= deadline)
-      return {Code::kDeadlineExceeded, "the daemon at " + options.socket + " does not answer"};
+      return {Code::kDeadlineExceeded, "the daemon at " + options.socket +
+                                           " does not answer within " + std::to_string(limit) +
+                                           " ms"};
   }
   if (const auto* refused = packet.as<shm::Notice>(MessageType::kRefused))
     return fromNotice(*refused);

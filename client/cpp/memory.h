@@ -27,10 +27,11 @@ class Memory {
  private:
   char* tryArenas(uint64_t bytes);
 
-  Connection& connection_;                 // Outlives this.
-  std::mutex mutex_;                       // Held over the making of a segment: one at a time.
-  std::map<uint32_t, shm::Arena> arenas_;  // By segment.
-  uint64_t nextSegmentBytes_ = 4 << 20;    // Doubles up to 64 MiB, so that segments stay few.
+  Connection& connection_;  // Outlives this.
+  std::mutex growMutex_;    // Held while the daemon makes a segment, which may take long.
+  uint64_t nextSegmentBytes_ = 4 << 20;    // Guarded by growMutex_. Doubles up to 64 MiB.
+  std::mutex mutex_;                       // Taken after growMutex_.
+  std::map<uint32_t, shm::Arena> arenas_;  // Guarded by mutex_; by segment.
 };
 
 }  // namespace rueda::client

@@ -21,6 +21,8 @@ namespace {
 constexpr milliseconds kFirstSleep{1};
 // How often a sleeper looks whether the daemon lives and whether it was interrupted.
 constexpr milliseconds kSleepSlice{100};
+// Short, since a single long yield may be chance: something ran for a moment; long, so that a slice
+// of 4 ms for each span does not count.
 constexpr steady_clock::duration kFirstCrowd = milliseconds(20);
 constexpr steady_clock::duration kLongestCrowd = milliseconds(1000);
 
@@ -34,8 +36,8 @@ Patience::Patience(Connection& connection, std::function<bool()> interrupted)
 
 void Patience::yield() { ::sched_yield(); }
 
-// Twice as long each time, so that the slices lost come to less than a hundredth; from the start
-// again when it has been quiet for as long.
+// Twice as long each time, so that the slices lost (4 ms each) come to less than a hundredth in the
+// end; from the start again when it has been quiet for as long.
 void Patience::noteCrowd(Clock::time_point now) {
   const int64_t ticks = now.time_since_epoch().count();
   const int64_t last = crowdedFor_.load(std::memory_order_relaxed);

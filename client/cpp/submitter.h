@@ -40,7 +40,8 @@ class Submitter {
   // As write, for operations that nobody on this rank waits for yet: leaves it to the last rank
   // that starts them to wake the daemon.
   shm::Status start(const std::vector<Submission>& submissions);
-  // Wakes the daemon if start() did not. Before this rank sleeps, or asks for an outcome.
+  // Wakes the daemon if start() did not, so that it can say who is waited for. Before this rank
+  // sleeps for such an operation, or asks for its outcome.
   void settle();
   // Makes the daemon look at this client, without a submission.
   void nudge();
@@ -55,7 +56,7 @@ class Submitter {
   Connection& connection_;
   const int rank_;
   const int size_;
-  std::atomic<bool> owesDoorbell_{false};
+  std::atomic<bool> owesDoorbell_{false};  // Orders nothing: settle() rings after a start() it saw.
   std::mutex mutex_;
   shm::RingProducer ring_;       // Guarded by mutex_.
   std::vector<char> tail_;       // Guarded by mutex_; scratch.

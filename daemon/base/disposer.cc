@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -20,7 +21,14 @@ class Disposer::ThreadQueue : public Disposer::Queue,
       things_.push_back(std::move(thing));
       if (ended_ || std::exchange(started_, true)) return wakeup_.notify_one();
     }
-    std::thread([self = shared_from_this()] { self->run(); }).detach();
+    try {
+      std::thread([self = shared_from_this()] { self->run(); }).detach();
+    } catch (const std::system_error&) {  // No thread to be had: here then, and the next one tries.
+      std::vector<std::shared_ptr<void>> here;
+      MutexLock lock(mutex_);
+      here.swap(things_);
+      started_ = false;
+    }
   }
 
   void end() override {

@@ -3,6 +3,7 @@
 
 #include <sys/epoll.h>
 
+#include <atomic>
 #include <cerrno>
 
 namespace rueda::base {
@@ -21,8 +22,13 @@ int waitFor(int epoll, epoll_event* events, std::optional<std::chrono::microseco
   if (!timeout) return ::epoll_wait(epoll, events, kMaxEvents, -1);
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(*timeout);
   const timespec span{seconds.count(), std::chrono::nanoseconds(*timeout - seconds).count()};
-  const int count = ::epoll_pwait2(epoll, events, kMaxEvents, &span, nullptr);
-  if (count >= 0 || errno != ENOSYS) return count;
+  // Missing before Linux 5.11, and forbidden by container profiles that do not know it.
+  static std::atomic<bool> isMissing{false};
+  if (!isMissing.load(std::memory_order_relaxed)) {
+    const int count = ::epoll_pwait2(epoll, events, kMaxEvents, &span, nullptr);
+    if (count >= 0 || errno == EINTR) return count;
+    isMissing.store(true, std::memory_order_relaxed);
+  }
   const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(*timeout);
   return ::epoll_wait(epoll, events, kMaxEvents, static_cast<int>(milliseconds.count()));
 }

@@ -20,6 +20,7 @@ constexpr microseconds kNap{30};
 void Doorbells::wake(flow::SessionId id) {
   Session* session = lobby_.find(id);
   if (session == nullptr || session->state != Session::State::kJoined) return;
+  // relaxed: a client that still sees it asleep writes its doorbell for nothing.
   session->control()->daemonAsleep.store(shm::kAwake, std::memory_order_relaxed);
   if (!std::exchange(session->isAwake, true)) awake_.push_back(id);
 }

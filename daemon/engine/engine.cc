@@ -29,10 +29,10 @@ namespace {
 constexpr size_t kMailboxCapacity = 1 << 20;  // More than all clients' operations in flight.
 constexpr int kMaxItemsPerTurn = 64;  // Of one client, so that a flood cannot starve others.
 constexpr milliseconds kTick{100};
-// Of one job on the data plane; what becomes ready meanwhile waits, and is fused to fewer and
-// larger operations: 24 wake-ups of a worker for ResNet-50's gradients became 4. Two, so that the
-// workers have work while the engine hears of an end.
-constexpr uint32_t kMostRunning = 2;
+// While a job has so many reductions on the data plane, what becomes ready waits for the end of one
+// and is fused to fewer and larger operations: 24 wake-ups of a worker for ResNet-50's gradients
+// became 16. Two, so that the workers have work while the engine hears of an end.
+constexpr uint32_t kReducingEnough = 2;
 
 template <typename Matches>
 void removeDirectWaits(Job* job, const Matches& matches) {
@@ -48,9 +48,9 @@ Engine::Engine(const EngineOptions& options, shm::Fd listener, execute::WorkerPo
       plane_(pool),
       mailbox_(kMailboxCapacity),
       quota_(options.quota),
-      jobs_(quota_, disposer_,
+      jobs_(quota_, memoryDisposer_,
             [this](flow::SessionId id, const shm::Notice& notice) { lobby_.notify(id, notice); }),
-      lobby_(loop_, jobs_, quota_, disposer_, options.lobby, std::move(listener)),
+      lobby_(loop_, jobs_, quota_, descriptorDisposer_, options.lobby, std::move(listener)),
       doorbells_(lobby_, jobs_),
       startedAt_(steady_clock::now()),
       now_(startedAt_) {
@@ -96,7 +96,7 @@ void Engine::advanceTouched() {
 // How long epoll may wait.
 std::optional<microseconds> Engine::sleepLimit() {
   const auto nap = doorbells_.announceSleep(now_);
-  if (!touched_.empty() || lobby_.hasEvents()) return microseconds(0);
+  if (lobby_.hasEvents()) return microseconds(0);
   if (nap) return nap;
   const bool idle = std::all_of(jobs_.all().begin(), jobs_.all().end(), [](const auto& entry) {
     const Job& job = *entry.second;
@@ -213,7 +213,7 @@ void Engine::acceptNote(Session* session, Job* job, const submit::WaitNote& note
       break;
     case submit::WaitNote::Kind::kRequest: {
       const auto entry = job->table.entries().find(note.name);
-      if (entry == job->table.entries().end()) break;  // Has an outcome by now.
+      if (entry == job->table.entries().end()) break;  // Is complete by now.
       const auto& mine = entry->second.byRank[static_cast<size_t>(rank)];
       if (mine && mine->requestId == note.requestId && requests.size() < kMaxSleepers)
         requests[note.requestId] = describeOperation(mine->spec.kind, note.name);
@@ -229,8 +229,6 @@ void Engine::acceptNote(Session* session, Job* job, const submit::WaitNote& note
 }
 
 void Engine::negotiateAndDispatch(Job* job) {
-  if (job->running >= kMostRunning) return;  // The end of one comes here again.
-  std::vector<Decision> runnable;
   for (Decision& decision : job->table.takeReady()) {
     const OpKind kind = decision.spec().kind;
     if (!decision.error.isOk() || kind == OpKind::kBarrier)
@@ -238,14 +236,16 @@ void Engine::negotiateAndDispatch(Job* job) {
     else if (kind == OpKind::kAllgather)
       finishGather(job, std::move(decision));
     else
-      runnable.push_back(std::move(decision));
+      job->runnable.push_back(std::move(decision));
   }
-  for (FusedOp& op : fuse::plan(std::move(runnable), options_.fusionBytes))
+  if (job->runnable.empty() || job->reducing >= kReducingEnough) return;
+  for (FusedOp& op : fuse::plan(std::exchange(job->runnable, {}), options_.fusionBytes))
     dispatch(job, std::move(op));
 }
 
 void Engine::dispatch(Job* job, FusedOp op) {
   ++job->running;
+  ++job->reducing;
   auto shared = std::make_shared<const FusedOp>(std::move(op));
   plane_.run(shared, [this, shared] { post([this, shared] { onExecuted(shared); }); });
 }
@@ -253,6 +253,7 @@ void Engine::dispatch(Job* job, FusedOp op) {
 void Engine::onExecuted(const std::shared_ptr<const FusedOp>& op) {
   Job* job = jobs_.find(op->job);  // Kept while `running` counts this operation.
   --job->running;
+  --job->reducing;
   job->bytesReduced += op->bytes;
   for (const Decision& decision : op->decisions) endDecision(job, decision, Status::ok());
   touched_.push_back(op->job);

@@ -90,7 +90,9 @@ struct Job {
   uint64_t opsCompleted = 0;
   uint64_t opsFailed = 0;
   uint64_t bytesReduced = 0;
-  uint32_t running = 0;  // Operations on the data plane.
+  std::vector<flow::Decision> runnable;  // Complete, and waiting for the data plane.
+  uint32_t reducing = 0;                 // Reductions and broadcasts on the data plane.
+  uint32_t running = 0;                  // Those, copies of gathered rows, and touching of pages.
 };
 
 // "allreduce 'x'", printable.

@@ -116,7 +116,7 @@ void Jobs::leave(Job* job, int rank, Member::State how, const std::string& cause
 
 void Jobs::removeIfEmpty(flow::JobSerial serial) {
   Job* job = find(serial);
-  if (job == nullptr || job->hasSessions() || job->running > 0) return;
+  if (job == nullptr || job->hasSessions() || job->running > 0 || !job->runnable.empty()) return;
   for (const auto& [id, segment] : job->segments) quota_.giveBytes(job->uid, segment->bytes);
   quota_.giveJob(job->uid);
   const auto known = latest_.find({job->uid, job->id});

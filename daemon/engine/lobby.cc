@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/engine/lobby.h"
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -49,13 +50,34 @@ Lobby::Lobby(base::EventLoop& loop, Jobs& jobs, submit::Quota& quota,
 }
 
 Lobby::~Lobby() {
-  for (auto& [id, session] : sessions_) close(session->takeSocket());
+  for (auto& [id, session] : sessions_) closeSocket(session->takeSocket(), std::nullopt);
 }
 
-// A descriptor of a client's, or a socket, which may hold some that nobody has read: closing it can
-// take as long as the client likes.
+// A descriptor that a client sent: closing it can take as long as the client likes.
 void Lobby::close(shm::Fd fd) {
   if (takesDescriptors_) disposer_.take(std::make_shared<shm::Fd>(std::move(fd)));
+}
+
+// Closes a client's socket, which may hold descriptors that nobody has read, and gives its place in
+// the quota back when that is done: else a client could fill the daemon with sockets.
+void Lobby::closeSocket(shm::Fd socket, std::optional<uid_t> holder) {
+  if (!takesDescriptors_) {
+    if (holder) quota_.giveSession(*holder);
+    return;
+  }
+  ::shutdown(socket.get(), SHUT_RDWR);  // The client need not wait for those before it.
+  auto closing = std::make_shared<shm::Fd>(std::move(socket));
+  if (holder) closing_.emplace_back(*holder, closing);
+  disposer_.take(std::move(closing));
+}
+
+void Lobby::reapClosed() {
+  const auto isClosed = [this](const auto& entry) {
+    if (!entry.second.expired()) return false;
+    quota_.giveSession(entry.first);
+    return true;
+  };
+  closing_.erase(std::remove_if(closing_.begin(), closing_.end(), isClosed), closing_.end());
 }
 
 void Lobby::onReady(const base::Ready& ready, flow::TimePoint now) {
@@ -90,7 +112,10 @@ void Lobby::acceptAll(flow::TimePoint now) {
     if (socket.status().code() == Code::kResourceExhausted) return pauseListening(socket.status());
     if (!socket.isOk()) return;
     const auto peer = shm::peerCredentials(socket.value().get());
-    if (!peer.isOk()) continue;
+    if (!peer.isOk()) {
+      close(std::move(socket).value());
+      continue;
+    }
     const flow::SessionId id = nextSession_++;
     auto session = std::make_unique<Session>(id, std::move(socket).value(), peer.value(), now);
     Status allowed = quota_.takeSession(peer.value().uid);
@@ -102,8 +127,7 @@ void Lobby::acceptAll(flow::TimePoint now) {
     if (allowed.isOk()) allowed = loop_.watch(session->socket(), {kSocket, id});
     if (!allowed.isOk()) {
       refuse(session.get(), allowed);
-      close(session->takeSocket());
-      if (hasQuota) quota_.giveSession(peer.value().uid);
+      closeSocket(session->takeSocket(), hasQuota ? std::optional(peer.value().uid) : std::nullopt);
       continue;
     }
     ++accepted;
@@ -255,8 +279,7 @@ void Lobby::remove(flow::SessionId id, Event::Kind how, const std::string& cause
     if (session->doorbell() >= 0) loop_.forget(session->doorbell());
     events_.push_back({how, id, session->job, session->greeting.rank, cause, nullptr});
   }
-  quota_.giveSession(session->peer().uid);
-  close(session->takeSocket());
+  closeSocket(session->takeSocket(), session->peer().uid);
   sessions_.erase(it);
 }
 
@@ -273,12 +296,14 @@ void Lobby::notify(flow::SessionId id, const shm::Notice& notice) {
 }
 
 bool Lobby::needsTick() const {
-  return !isListening_ || std::any_of(sessions_.begin(), sessions_.end(), [](const auto& entry) {
-    return entry.second->state == Session::State::kGreeting || entry.second->hasOutbox();
-  });
+  return !isListening_ || !closing_.empty() ||
+         std::any_of(sessions_.begin(), sessions_.end(), [](const auto& entry) {
+           return entry.second->state == Session::State::kGreeting || entry.second->hasOutbox();
+         });
 }
 
 void Lobby::tick(flow::TimePoint now) {
+  reapClosed();
   if (!isListening_) isListening_ = loop_.watch(listener_.get(), {kListener, 0}).isOk();
   std::vector<flow::SessionId> late;
   for (const auto& [id, session] : sessions_) {

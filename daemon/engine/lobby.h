@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -79,6 +80,8 @@ class Lobby {
   void completeJob(Job* job);
   void refuse(submit::Session* session, const shm::Status& reason);
   void close(shm::Fd fd);
+  void closeSocket(shm::Fd socket, std::optional<uid_t> holder);
+  void reapClosed();
   void remove(flow::SessionId id, Event::Kind how, const std::string& cause);
   void tickForming(Job* job, flow::TimePoint now);
   shm::Welcome policyFor(const Job& job) const;
@@ -90,6 +93,7 @@ class Lobby {
   shm::Fd listener_;
   const base::Disposer& disposer_;
   const bool takesDescriptors_;  // The kernel cannot keep them from us.
+  std::vector<std::pair<uid_t, std::weak_ptr<shm::Fd>>> closing_;  // Sockets, by who had them.
   Sessions sessions_;
   std::vector<Event> events_;
   flow::SessionId nextSession_ = 1;

@@ -22,9 +22,10 @@ class BoardKeeper {
   // Ends every direct operation, now and later.
   void abort();
   // True if `rank` has posted direct operation `index` or a later one.
-  // How many operations `rank` has begun, as it says; modulo 2^32.
-  uint32_t begun(int rank) const;
   bool hasPosted(int rank, uint32_t index) const;
+  // The index that `rank` has reached on the board, as it says: how many operations it began there,
+  // or gave to the ring without a try; modulo 2^32.
+  uint32_t begun(int rank) const;
   // Sends the waiters of direct operation `index` to the ring, unless all `size` ranks have posted
   // it: then it runs, and this returns false. The answer for an index is final.
   bool withdraw(uint32_t index, int size);

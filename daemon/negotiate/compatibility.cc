@@ -2,6 +2,7 @@
 #include "daemon/negotiate/compatibility.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <cstring>
 
@@ -17,7 +18,7 @@ using shm::OpKind;
 using shm::Status;
 
 // What must be equal on all ranks: compared as values for every operation, and put into words when
-// they differ. The kinds of both specs are equal where `equal` is asked, but for the kind itself.
+// they differ. What follows the kind in kProperties is asked of equal kinds only.
 struct Property {
   const char* what;
   bool (*equal)(const TensorSpec& a, const TensorSpec& b);

@@ -109,19 +109,4 @@ std::vector<Request> TensorTable::takeAll() {
   return all;
 }
 
-std::vector<Request> TensorTable::takeOlderThan(flow::TimePoint before) {
-  std::vector<Request> taken;
-  for (auto it = entries_.begin(); it != entries_.end();) {
-    if (it->second.since >= before) {
-      ++it;
-      continue;
-    }
-    forgetWaiting(it->second);
-    for (auto& request : it->second.byRank)
-      if (request) taken.push_back(std::move(*request));
-    it = entries_.erase(it);
-  }
-  return taken;
-}
-
 }  // namespace rueda::negotiate

@@ -32,8 +32,6 @@ class TensorTable {
 
   // Everything that waits, for failing it. The table is empty afterwards.
   std::vector<flow::Request> takeAll();
-  // The waiting requests of entries older than `before`, removed: for a stall limit.
-  std::vector<flow::Request> takeOlderThan(flow::TimePoint before);
 
   struct Entry {
     std::vector<std::optional<flow::Request>> byRank;

@@ -93,5 +93,9 @@ TEST_CASE("a descriptor that is slow to close holds nobody up, though the kernel
   CHECK(daemon.eventually([](const StateView& view) { return view.sessionsRejected > 0; }));
   CHECK(bystander.isWell());
   CHECK(hasThread("disposer"));
+  // Nor are others kept from hearing that they have been shown the door.
+  HostileClient other(daemon.socket());
+  CHECK(rueda::shm::sendPacket(other.socket(), &broken, sizeof broken, nullptr, 0).isOk());
+  CHECK(other.isClosed());
   trap.release();
 }

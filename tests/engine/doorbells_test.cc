@@ -38,6 +38,11 @@ class Waiter {
  public:
   Waiter(Client& client, uint64_t handle)
       : thread_([this, &client, handle] { status_ = client.wait(handle, kPatience); }) {}
+  ~Waiter() {
+    if (thread_.joinable()) thread_.join();
+  }
+  Waiter(const Waiter&) = delete;
+  Waiter& operator=(const Waiter&) = delete;
   Status join() {
     thread_.join();
     return status_;
@@ -105,7 +110,7 @@ TEST_CASE("a rank that blocks in an operation hears of a peer that only starts i
   float mine = 1;
   float theirs = 2;
   const bool isStartedFirst = GENERATE(true, false);
-  if (isStartedFirst) REQUIRE(start(*two.clients[0], "x", kScalar, &theirs) != 0);
+  if (isStartedFirst) CHECK(start(*two.clients[0], "x", kScalar, &theirs) != 0);
   Status status;
   std::thread blocked(
       [&] { status = two.clients[1]->run(rueda::kit::allreduce("x", kScalar, &mine, &mine)); });
@@ -116,7 +121,7 @@ TEST_CASE("a rank that blocks in an operation hears of a peer that only starts i
   CHECK(mine == 3);
 }
 
-TEST_CASE("asking for an outcome is enough to get it") {
+TEST_CASE("an outcome comes to one that only polls") {
   DaemonFixture daemon;
   TwoRanks two(daemon);
   REQUIRE(two.areOpen());

@@ -44,7 +44,9 @@ DaemonFixture::DaemonFixture(DaemonSetup setup) : socket_(abstractAddress()) {
   if (setup.engine.quota.bytesPerUid == 0) setup.engine.quota.bytesPerUid = uint64_t{8} << 30;
   workers_ = std::make_unique<execute::WorkerPool>(setup.workers);
   engine_ = std::make_unique<engine::Engine>(
-      setup.engine, std::move(shm::listenUnix(socket_, 0600)).value(), *workers_);
+      setup.engine,
+      std::move(shm::listenUnix(socket_, 0600, !setup.engine.lobby.refuseDescriptors)).value(),
+      *workers_);
   thread_ = std::thread([this] {
     tid_.store(static_cast<pid_t>(::syscall(SYS_gettid)));
     engine_->run();

@@ -45,7 +45,6 @@ TEST_CASE("an empty table has nothing to give") {
   CHECK(table.empty());
   CHECK(table.takeReady().empty());
   CHECK(table.takeAll().empty());
-  CHECK(table.takeOlderThan(TimePoint::max()).empty());
 }
 
 TEST_CASE("a name is ready when all ranks have submitted it, not before") {
@@ -233,26 +232,6 @@ TEST_CASE("takeAll finds every request: waiting, in half a group, decided and no
   CHECK(add(&table, makeRequest(1, "waits")).isOk());
 }
 
-TEST_CASE("takeOlderThan takes names by the arrival of their first request") {
-  using std::chrono::seconds;
-  const TimePoint start{};
-  TensorTable table(kJob, 3);
-  Request early = makeRequest(0, "old");
-  early.arrived = start + seconds(1);
-  Request late = makeRequest(1, "old");
-  late.arrived = start + seconds(9);
-  Request other = makeRequest(0, "young");
-  other.arrived = start + seconds(5);
-  for (Request* request : {&early, &late, &other}) REQUIRE(table.add(request).isOk());
-  CHECK(table.takeOlderThan(start + seconds(1)).empty());  // Not older than itself.
-  const auto taken = table.takeOlderThan(start + seconds(5));
-  REQUIRE(taken.size() == 2);
-  CHECK(taken[0].name == "old");
-  CHECK(taken[1].name == "old");
-  CHECK(table.entries().count("young") == 1);
-  CHECK(table.entries().size() == 1);
-}
-
 TEST_CASE("an entry shows its first present rank, and since when it waits") {
   TensorTable table(kJob, 3);
   Request request = makeRequest(2, "x");
@@ -283,11 +262,5 @@ TEST_CASE("a rank is wanted while some name lacks it") {
   SECTION("or all were taken away") {
     table.takeAll();
     CHECK_FALSE(table.wants(0));
-  }
-  SECTION("or the old ones were") {
-    table.takeOlderThan(TimePoint::max());
-    CHECK_FALSE(table.wants(0));
-    REQUIRE(add(&table, makeRequest(0, "z")).isOk());
-    CHECK(table.wants(1));
   }
 }

@@ -17,6 +17,9 @@ def body_shapes_and_dtypes():
             assert not tensor.to(torch.float32).any()
     assert hvd.shared_zeros((2, 3)).shape == hvd.shared_zeros(torch.Size([2, 3])).shape == (2, 3)
     assert hvd.shared_zeros(4).dtype == torch.get_default_dtype()
+    for size in ((-1,), (3, -1)):  # Once an empty tensor.
+        with pytest.raises(RuntimeError, match='negative'):
+            hvd.shared_zeros(*size)
 
 
 def test_shapes_and_dtypes_are_those_of_torch_zeros(ranks):

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors in memory that the other ranks of the job and the daemon reach without a copy."""
 
-import math
-
 import torch
 
 from rueda import _session
@@ -19,9 +17,8 @@ def shared_zeros(*size, dtype=None):
     shutdown() keeps its values, in ordinary memory. Any thread; takes some milliseconds for 100 MB.
     Raises NotInitializedError; ResourceExhaustedError where the host or the user's quota is full.
     """
-    if len(size) == 1 and not isinstance(size[0], int):
-        size = tuple(size[0])
-    dtype = dtype or torch.get_default_dtype()
-    count, element = math.prod(size), torch.empty((), dtype=dtype).element_size()
+    like = torch.empty(*size, dtype=dtype, device='meta')  # Says what is wrong with `size`.
+    size, dtype, count = like.shape, like.dtype, like.numel()
+    element = torch.empty((), dtype=dtype).element_size()
     buffer = _session.current().arena.allocate(max(count, 1) * element)
     return torch.frombuffer(buffer, dtype=dtype, count=max(count, 1))[:count].view(size)
