@@ -13,8 +13,8 @@
 namespace rueda::shm {
 
 constexpr uint32_t kMessageMagic = 0x52554544;  // "RUED"
-constexpr uint16_t kProtocolMin = 2;
-constexpr uint16_t kProtocolMax = 2;
+constexpr uint16_t kProtocolMin = 1;
+constexpr uint16_t kProtocolMax = 1;
 constexpr uint32_t kMaxMessageBytes = 2048;
 constexpr uint32_t kMaxSegments = 1024;  // Tensor segments of one job.
 

@@ -19,16 +19,23 @@ class Disposer::ThreadQueue : public Disposer::Queue,
     {
       MutexLock lock(mutex_);
       things_.push_back(std::move(thing));
-      if (ended_ || std::exchange(started_, true)) return wakeup_.notify_one();
     }
+    if (start()) return wakeup_.notify_one();
+    std::vector<std::shared_ptr<void>> here;  // No thread to be had: here then.
+    MutexLock lock(mutex_);
+    here.swap(things_);
+  }
+
+  // False if there can be no thread.
+  bool start() override {
+    MutexLock lock(mutex_);
+    if (started_ || ended_) return true;
     try {
       std::thread([self = shared_from_this()] { self->run(); }).detach();
-    } catch (const std::system_error&) {  // No thread to be had: here then, and the next one tries.
-      std::vector<std::shared_ptr<void>> here;
-      MutexLock lock(mutex_);
-      here.swap(things_);
-      started_ = false;
+      started_ = true;
+    } catch (const std::system_error&) {
     }
+    return started_;
   }
 
   void end() override {
@@ -59,7 +66,9 @@ class Disposer::ThreadQueue : public Disposer::Queue,
   bool ended_ RUEDA_GUARDED_BY(mutex_) = false;
 };
 
-Disposer::Disposer() : queue_(std::make_shared<ThreadQueue>()) {}
+Disposer::Disposer(bool atOnce) : queue_(std::make_shared<ThreadQueue>()) {
+  if (atOnce) (void)queue_->start();
+}
 
 Disposer::~Disposer() { queue_->end(); }
 

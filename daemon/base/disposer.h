@@ -11,13 +11,14 @@ namespace rueda::base {
 
 class Disposer {
  public:
-  Disposer();
+  // `atOnce`: starts the thread here; else the first thing does.
+  explicit Disposer(bool atOnce = false);
   Disposer(const Disposer&) = delete;
   Disposer& operator=(const Disposer&) = delete;
   // Does not wait: what is being destroyed stays behind, until the process ends at the latest.
   ~Disposer();
 
-  // Destroys `thing` on the thread, which the first one starts. Any thread; does not block.
+  // Destroys `thing` on the thread. Any thread; does not block.
   void take(std::shared_ptr<void> thing) const { queue_->take(std::move(thing)); }
   // A pointer that gives `thing` to the thread when the last copy of it goes, also after this.
   template <typename T>
@@ -31,6 +32,7 @@ class Disposer {
    public:
     virtual ~Queue() = default;
     virtual void take(std::shared_ptr<void> thing) = 0;
+    virtual bool start() = 0;
     virtual void end() = 0;
   };
   class ThreadQueue;

@@ -87,7 +87,7 @@ class Engine : public flow::EnginePort {
   base::EventLoop loop_;
   base::Mailbox<std::function<void()>> mailbox_;
   submit::Quota quota_;
-  const base::Disposer memoryDisposer_;
+  const base::Disposer memoryDisposer_{true};
   const base::Disposer descriptorDisposer_;  // Of its own: strangers decide how long it takes.
   Jobs jobs_;
   Lobby lobby_;

@@ -33,7 +33,7 @@ CONTROL_BYTES = COMPLETIONS + RING_SLOTS * SLOT
 _MAX_PACKET = 4096
 
 
-def hello(job=b'job', rank=0, size=1, local_rank=None, local_size=None, versions=(2, 2),
+def hello(job=b'job', rank=0, size=1, local_rank=None, local_size=None, versions=(1, 1),
           magic=MAGIC, kind=HELLO, announced=HELLO_BYTES, start_ms=20000, isolated=0,
           host=b'hostile'):
     """A Hello packet; every field can be wrong. `job` of 128 bytes has no terminator."""

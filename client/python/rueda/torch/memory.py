@@ -17,7 +17,8 @@ def shared_zeros(*size, dtype=None):
     shutdown() keeps its values, in ordinary memory. Any thread; takes some milliseconds for 100 MB.
     Raises NotInitializedError; ResourceExhaustedError where the host or the user's quota is full.
     """
-    like = torch.empty(*size, dtype=dtype, device='meta')  # Says what is wrong with `size`.
+    # Says what is wrong with `size`; without one the tensor is a scalar.
+    like = torch.empty(*(size or ((),)), dtype=dtype, device='meta')
     size, dtype, count = like.shape, like.dtype, like.numel()
     element = torch.empty((), dtype=dtype).element_size()
     buffer = _session.current().arena.allocate(max(count, 1) * element)
