@@ -31,6 +31,7 @@ constexpr int32_t indexAhead(uint32_t a, uint32_t b) { return static_cast<int32_
 constexpr uint32_t kVerdictGo = 1;         // All had posted: the operation runs.
 constexpr uint32_t kVerdictWithdrawn = 2;  // Somebody had not: all take it to the ring.
 constexpr uint32_t kInlineBytes = 56;
+constexpr uint32_t kCopyBytes = 2048;
 
 // What a rank says of its operation: either the payload itself or where it lies.
 struct DirectPayload {
@@ -82,6 +83,12 @@ struct Withdrawal {
   std::atomic<uint64_t> verdict;  // tagged(index, kVerdict…)
 };
 
+// A payload too large for its line, and so small that every rank rather reads the copies of all and
+// sums for itself than waits for one that does.
+struct alignas(128) CopySlot {
+  char bytes[kCopyBytes];
+};
+
 // How many asynchronous operations a rank has put into its ring. The last rank of those that start
 // operation n sees that the others have, and wakes the daemon, which then looks at the rings of
 // all: one wake-up for an operation instead of one for each rank. On who is last they cannot be
@@ -102,6 +109,7 @@ struct Board {
   ClaimLine claims[2][kMaxRanks];
   PhaseLine phases[kMaxRanks];
   StartLine starts[kMaxRanks];
+  CopySlot copies[2][kMaxRanks];
 };
 static_assert(offsetof(Board, arrival) == 64);
 static_assert(offsetof(Board, done) == 128);

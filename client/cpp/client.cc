@@ -84,7 +84,7 @@ Status Client::runAlone(const Operation& op) const {
 }
 
 Status Client::prepareStaging(const Operation& op) {
-  if (op.kind == OpKind::kBarrier || op.bytes() <= shm::kInlineBytes) return Status::ok();
+  if (op.kind == OpKind::kBarrier || op.bytes() <= shm::kCopyBytes) return Status::ok();
   if (op.kind == OpKind::kBroadcast && op.root != options_.rank) return Status::ok();
   if (memory_.owns(op.input, op.bytes()) &&
       (op.kind == OpKind::kBroadcast || memory_.owns(op.output, op.bytes())))

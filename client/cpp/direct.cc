@@ -122,6 +122,7 @@ void DirectPath::detourEnded(std::optional<uint32_t> index) {
 DirectPath::End DirectPath::runPosted(const Operation& op, uint32_t index, uint32_t signature) {
   if (op.kind == OpKind::kBarrier || op.bytes() <= shm::kInlineBytes)
     return runInline(op, index, signature);
+  if (op.bytes() <= shm::kCopyBytes) return runCopied(op, index, signature);
   line(index, rank_).payload = payloadOf(op);
   post(index, signature);
   const End posted = awaitPosts(op, index, signature);
@@ -137,9 +138,7 @@ DirectPath::End DirectPath::runPosted(const Operation& op, uint32_t index, uint3
 // The payload travels in the line of its flag, and every rank sums.
 DirectPath::End DirectPath::runInline(const Operation& op, uint32_t index, uint32_t signature) {
   shm::InlineVectors own = {};
-  const bool gives =
-      op.kind == OpKind::kAllreduce || (op.kind == OpKind::kBroadcast && op.root == rank_);
-  if (gives && op.count > 0) {
+  if (gives(op) && op.count > 0) {
     std::memcpy(own.bytes, op.input, op.bytes());
     std::memset(line(index, rank_).vectors.bytes, 0, shm::kInlineBytes);
     std::memcpy(line(index, rank_).vectors.bytes, op.input, op.bytes());
@@ -148,6 +147,30 @@ DirectPath::End DirectPath::runInline(const Operation& op, uint32_t index, uint3
   const End posted = awaitPosts(op, index, signature);
   if (posted == End::kDone) finishInline(op, index, own);
   return posted;
+}
+
+// The payload travels beside the line, and every rank sums.
+DirectPath::End DirectPath::runCopied(const Operation& op, uint32_t index, uint32_t signature) {
+  shm::CopySlot* const slots = board_->copies[index & 1];
+  if (gives(op)) std::memcpy(slots[rank_].bytes, op.input, op.bytes());
+  post(index, signature);
+  const End posted = awaitPosts(op, index, signature);
+  if (posted != End::kDone) return posted;
+  if (op.kind == OpKind::kBroadcast) {
+    std::memcpy(op.output, slots[op.root].bytes, op.bytes());
+    return End::kDone;
+  }
+  const void* inputs[shm::kMaxRanks];
+  for (int rank = 0; rank < size_; ++rank) inputs[rank] = slots[rank].bytes;
+  inputs[rank_] = op.input;  // Nearer than the copy, which the others are reading.
+  void* output = op.output;
+  shm::reduce(op.reduceSpec(size_), inputs, size_, &output, 1, op.count);
+  return End::kDone;
+}
+
+// Whether this rank's input goes to the others.
+bool DirectPath::gives(const Operation& op) const {
+  return op.kind == OpKind::kAllreduce || (op.kind == OpKind::kBroadcast && op.root == rank_);
 }
 
 // Where this rank's tensors lie, for the others.

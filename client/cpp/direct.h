@@ -63,6 +63,8 @@ class DirectPath {
   void attachAgain();
   End runPosted(const Operation& op, uint32_t index, uint32_t signature);
   End runInline(const Operation& op, uint32_t index, uint32_t signature);
+  End runCopied(const Operation& op, uint32_t index, uint32_t signature);
+  bool gives(const Operation& op) const;
   shm::DirectPayload payloadOf(const Operation& op) const;
   void post(uint32_t index, uint32_t signature);
   End awaitPosts(const Operation& op, uint32_t index, uint32_t signature);
