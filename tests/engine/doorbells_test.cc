@@ -23,7 +23,8 @@ using std::chrono::milliseconds;
 
 const std::vector<int64_t> kScalar;
 
-// Longer than a waiting client spins: it sleeps.
+// Longer than a waiting client spins, so that it sleeps. Nothing tells when it does; where it has
+// not yet, the result must be the same.
 void letSleep() { std::this_thread::sleep_for(milliseconds(20)); }
 
 std::vector<size_t> shuffled(size_t count, std::mt19937* random) {
