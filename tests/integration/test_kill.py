@@ -70,9 +70,9 @@ def _kill_often(daemon, dice, rounds, measured, names, size=_RANKS):
             for step in dice.sample(names, len(names)):
                 delays[step] += _kill_once(daemon, step, dice, f'victims {number}', size)
             for _ in range(-(-_REFERENCES // rounds)):
-                bare[True].append(reference.death_delay())
+                bare[True].append(reference.death_delay(as_ranks=True))
                 with ranks.Burners(size):
-                    bare[False].append(reference.death_delay())
+                    bare[False].append(reference.death_delay(as_ranks=True))
             if number == 2:
                 resident = counters.resident_bytes(daemon.pid)
         summed, slowest = neighbour.stop()
