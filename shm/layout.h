@@ -38,6 +38,7 @@ enum class EntryType : uint8_t {
 constexpr uint8_t kFlagFallback = 1;  // Came from the direct path at `directIndex`.
 constexpr uint8_t kFlagBlocking = 2;  // The submitting thread waits for the outcome at once.
 constexpr uint8_t kFlagThreads = 4;   // More than one thread of the rank has written here.
+constexpr uint8_t kFlagAmong = 8;     // One of several that the rank has not waited for.
 
 // One slot of the submission ring. The tail holds ndim int64 dimensions, then nameBytes of name,
 // and goes on in kTail entries (TailEntry) of the same ring.
@@ -115,6 +116,7 @@ static_assert(sizeof(RowBlock) == 24);
 constexpr uint32_t kAwake = 0;          // Never: the daemon looks at the ring.
 constexpr uint32_t kAsleep = 1;         // If other ranks may be waiting for it (StartLine).
 constexpr uint32_t kAsleepWanting = 2;  // Always: some operation waits for this rank.
+constexpr uint32_t kNapping = 3;        // For what a thread waits for: the daemon soon looks again.
 
 // First page of a control segment. Each word on a line of its own; one writer a word, but for
 // daemonAsleep.
@@ -123,9 +125,9 @@ struct ControlHeader {
   alignas(64) std::atomic<uint32_t> submitHead;    //  64  daemon: next slot it will read
   alignas(64) std::atomic<uint32_t> completeTail;  // 128  daemon
   alignas(64) std::atomic<uint32_t> completeHead;  // 192  client
-  alignas(64) std::atomic<uint32_t> daemonAsleep;  // 256  daemon sets kAsleep or kAsleepWanting;
-                                                   //      the client that writes the eventfd
-                                                   //      takes it back to kAwake
+  alignas(64) std::atomic<uint32_t> daemonAsleep;  // 256  daemon sets how it sleeps; the client
+                                                   //      that writes the eventfd takes it back
+                                                   //      to kAwake
   alignas(64) std::atomic<uint32_t> completionBlocked;  // 320  daemon: 1 = ring full, tell me
   Bell completionBell;                                  // 384  daemon rings, client threads sleep
 };

@@ -178,6 +178,7 @@ Status Client::prepare(const Operation& op, Submission* submission) {
   const uint64_t id = nextId_++;
   if (isGather && flight.block != nullptr) gatherInputs_[id] = std::exchange(flight.block, nullptr);
   flights_[id] = std::move(flight);
+  if (flights_.size() > 1) submission->flags |= shm::kFlagAmong;
   submission->op = op;
   submission->requestId = id;
   submission->input = *in;

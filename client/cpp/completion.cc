@@ -113,9 +113,11 @@ Result<bool> Client::poll(uint64_t handle) {
 }
 
 Status Client::wait(uint64_t handle, milliseconds timeout) {
-  {
+  if (isDone(handle)) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (flights_.count(handle) == 0) return unknownHandle(handle);
+  } else {
+    submitter_.hurry();
   }
   const auto note = [this, handle] {
     Submission entry;

@@ -46,20 +46,20 @@ Status Submitter::write(const std::vector<Submission>& submissions) {
 Status Submitter::start(const std::vector<Submission>& submissions) {
   const std::lock_guard<std::mutex> lock(mutex_);
   RUEDA_RETURN_IF_ERROR(publish(submissions));
-  // Ranks that must not touch each other's tensors may all the same write on the board, but not
-  // rely on what others write there.
-  const bool trusts = connection_.policy().directEnabled != 0;
   std::atomic<uint64_t>& mine = connection_.board()->starts[rank_].count;
   const uint64_t started = mine.load(std::memory_order_relaxed) + submissions.size();
   mine.store(started, std::memory_order_seq_cst);
-  const bool isWanted =
-      connection_.control()->daemonAsleep.load(std::memory_order_seq_cst) == shm::kAsleepWanting;
-  if (!trusts || isWanted || mayBeLast(started))
+  const uint32_t asleep = connection_.control()->daemonAsleep.load(std::memory_order_seq_cst);
+  if (asleep != shm::kNapping && (!trusts() || asleep == shm::kAsleepWanting || mayBeLast(started)))
     ringDoorbell();
   else
     owesDoorbell_.store(true);
   return Status::ok();
 }
+
+// Ranks that must not touch each other's tensors may all the same write on the board, but not rely
+// on what others write there.
+bool Submitter::trusts() const { return connection_.policy().directEnabled != 0; }
 
 // seq_cst, here and where the own count is written: of two ranks at least one sees the other's.
 bool Submitter::mayBeLast(uint64_t started) const {
@@ -67,6 +67,14 @@ bool Submitter::mayBeLast(uint64_t started) const {
     if (connection_.board()->starts[rank].count.load(std::memory_order_seq_cst) < started)
       return false;
   return true;
+}
+
+void Submitter::hurry() {
+  if (!owesDoorbell_.load()) return;
+  const bool naps =
+      connection_.control()->daemonAsleep.load(std::memory_order_seq_cst) == shm::kNapping;
+  const uint64_t started = connection_.board()->starts[rank_].count.load(std::memory_order_relaxed);
+  if (naps && (!trusts() || mayBeLast(started))) settle();
 }
 
 void Submitter::settle() {

@@ -40,6 +40,8 @@ class Submitter {
   // As write, for operations that nobody on this rank waits for yet: leaves it to the last rank
   // that starts them to wake the daemon.
   shm::Status start(const std::vector<Submission>& submissions);
+  // Wakes the daemon for what start() has left to a napping one. Before this rank waits.
+  void hurry();
   // Wakes the daemon if start() did not, so that it can say who is waited for. Before this rank
   // sleeps for such an operation, or asks for its outcome.
   void settle();
@@ -49,6 +51,7 @@ class Submitter {
  private:
   shm::Status publish(const std::vector<Submission>& submissions);
   shm::Status awaitSpace(int64_t slots);
+  bool trusts() const;
   bool mayBeLast(uint64_t started) const;
   void stage(const Submission& submission);
   void ringDoorbell();

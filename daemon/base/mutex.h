@@ -31,6 +31,7 @@ class RUEDA_CAPABILITY("mutex") Mutex {
   void unlock() RUEDA_RELEASE() { mutex_.unlock(); }
 
  private:
+  friend class Condition;
   std::mutex mutex_;
 };
 
@@ -45,7 +46,20 @@ class RUEDA_SCOPED MutexLock {
   Mutex& mutex_;
 };
 
-// Waits on an annotated mutex that the caller holds.
-using Condition = std::condition_variable_any;
+// Waits on an annotated mutex that the caller holds. (std::condition_variable_any would do, but
+// wakes a thread into a mutex of its own that the one who notifies still holds: two switches more.)
+class Condition {
+ public:
+  void wait(Mutex& mutex) RUEDA_REQUIRES(mutex) {
+    std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
+    condition_.wait(lock);
+    lock.release();
+  }
+  void notify_one() { condition_.notify_one(); }
+  void notify_all() { condition_.notify_all(); }
+
+ private:
+  std::condition_variable condition_;
+};
 
 }  // namespace rueda::base

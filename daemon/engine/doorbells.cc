@@ -11,9 +11,12 @@ using submit::Session;
 
 namespace {
 
-// While a job has work on the data plane, what its clients submit is looked at in these steps. A
-// wake-up for each took a client 7 us each where it shared its core with the engine.
+// What clients start in quick succession is looked at in these steps. A wake-up for each took a
+// client 7 us each where it shared its core with the engine, and each operation went alone.
 constexpr microseconds kNap{30};
+// Where nothing more fits on the data plane, nothing is lost until the end of a reduction is heard
+// of; a bound for what must be heard all the same.
+constexpr microseconds kLongNap{1000};
 
 }  // namespace
 
@@ -66,31 +69,38 @@ void Doorbells::tellWanted(const Job& job) {
   }
 }
 
-// The client may write on without waking the engine: its job has work, so that nothing is lost by
-// looking a little later, and it is in the middle of submitting.
-bool Doorbells::mayNap(const Session& session, flow::TimePoint now) const {
+void Doorbells::noteStart(Session* session, bool among, flow::TimePoint now) {
+  session->startsOften = among && now - session->startedAt <= kNap;
+  session->startedAt = now;
+}
+
+// It is in the middle of starting several, as far as one can tell.
+microseconds Doorbells::nap(const Session& session, flow::TimePoint now) const {
   const Job* job = jobs_.find(session.job);
-  return job != nullptr && job->running > 0 && session.submittedAt == now;
+  if (job == nullptr || session.startedAt != now) return microseconds(0);
+  if (job->hasEnoughReducing()) return kLongNap;
+  return job->running > 0 || session.startsOften ? kNap : microseconds(0);
 }
 
 std::optional<microseconds> Doorbells::announceSleep(flow::TimePoint now) {
   std::vector<flow::SessionId> still;
-  bool hasMore = false;
+  microseconds limit = kLongNap;
   for (const flow::SessionId id : awake_) {
     Session* session = lobby_.find(id);
     if (session == nullptr) continue;
-    const bool naps = mayNap(*session, now);
-    if (!naps)
-      session->control()->daemonAsleep.store(wants(*session) ? shm::kAsleepWanting : shm::kAsleep,
-                                             std::memory_order_seq_cst);
+    const microseconds nap = this->nap(*session, now);
+    const uint32_t asleep = wants(*session) ? shm::kAsleepWanting : shm::kAsleep;
+    session->control()->daemonAsleep.store(nap.count() > 0 ? shm::kNapping : asleep,
+                                           std::memory_order_seq_cst);
     const bool isUnread = session->submissions().available() != 0;
-    session->isAwake = naps || isUnread;
-    if (session->isAwake) still.push_back(id);
-    hasMore = hasMore || isUnread;
+    session->isAwake = nap.count() > 0 || isUnread;
+    if (!session->isAwake) continue;
+    still.push_back(id);
+    limit = std::min(limit, isUnread ? microseconds(0) : nap);
   }
   awake_ = std::move(still);
   if (awake_.empty()) return std::nullopt;
-  return hasMore ? microseconds(0) : kNap;
+  return limit;
 }
 
 }  // namespace rueda::engine

@@ -33,9 +33,13 @@ class Doorbells {
   // no limit if nothing will come unannounced.
   std::optional<std::chrono::microseconds> announceSleep(flow::TimePoint now);
 
+  // The session has started an operation that it does not wait for yet; `among` others.
+  static void noteStart(submit::Session* session, bool among, flow::TimePoint now);
+
  private:
   bool wants(const submit::Session& session) const;
-  bool mayNap(const submit::Session& session, flow::TimePoint now) const;
+  // How long what its client starts may lie unseen; zero if not at all.
+  std::chrono::microseconds nap(const submit::Session& session, flow::TimePoint now) const;
 
   Lobby& lobby_;
   Jobs& jobs_;

@@ -29,10 +29,6 @@ namespace {
 constexpr size_t kMailboxCapacity = 1 << 20;  // More than all clients' operations in flight.
 constexpr int kMaxItemsPerTurn = 64;  // Of one client, so that a flood cannot starve others.
 constexpr milliseconds kTick{100};
-// While a job has so many reductions on the data plane, what becomes ready waits for the end of one
-// and is fused to fewer and larger operations: 24 wake-ups of a worker for ResNet-50's gradients
-// became 16. Two, so that the workers have work while the engine hears of an end.
-constexpr uint32_t kReducingEnough = 2;
 
 template <typename Matches>
 void removeDirectWaits(Job* job, const Matches& matches) {
@@ -150,7 +146,6 @@ void Engine::drainSession(Session* session) {
     auto item = submit::parseSubmission(session->submissions(), available, lookup, &slots);
     if (!item.isOk()) return lobby_.expel(id, item.status());
     session->submissions().consume(slots);
-    session->submittedAt = now_;
     touched_.push_back(job->serial);
     acceptItem(session, job, std::move(item).value());  // May end the session.
     if (lobby_.find(id) == nullptr) return;
@@ -179,6 +174,7 @@ void Engine::acceptRequest(Session* session, Job* job, Request request) {
   request.rank = session->greeting.rank;
   request.arrived = now_;
   job->hasThreads |= request.threads;
+  if (!request.blocking) Doorbells::noteStart(session, request.among, now_);
   ++session->submitted;
   if (++session->inFlight > shm::kMaxInFlight)
     return lobby_.expel(session->id(), Status(Code::kResourceExhausted,
@@ -238,7 +234,7 @@ void Engine::negotiateAndDispatch(Job* job) {
     else
       job->runnable.push_back(std::move(decision));
   }
-  if (job->runnable.empty() || job->reducing >= kReducingEnough) return;
+  if (job->runnable.empty() || job->hasEnoughReducing()) return;
   for (FusedOp& op : fuse::plan(std::exchange(job->runnable, {}), options_.fusionBytes))
     dispatch(job, std::move(op));
 }

@@ -18,6 +18,10 @@
 
 namespace rueda::engine {
 
+// Reductions on the data plane at once, of one job: the workers have work while the engine hears of
+// an end.
+constexpr uint32_t kReducingEnough = 2;
+
 struct Member {
   enum class State { kAbsent, kRunning, kLeft, kLost };
   State state = State::kAbsent;
@@ -63,6 +67,8 @@ struct Job {
   bool hasAllPosts(const DirectWait& wait) const;
   // What the threads of every rank sleep in, for the deadlock finder.
   std::vector<std::set<std::string>> sleepers() const;
+  // What becomes ready now waits for the end of a reduction, and is fused to fewer and larger ones.
+  bool hasEnoughReducing() const { return reducing >= kReducingEnough; }
 
   const flow::JobSerial serial;
   const uid_t uid;

@@ -51,6 +51,7 @@ struct Request {
   bool fallback = false;  // Was tried on the direct path at `directIndex` first.
   bool blocking = false;  // The submitting thread waits for it.
   bool threads = false;   // The rank uses several.
+  bool among = false;     // The rank has started others that it has not waited for.
   uint32_t directIndex = 0;
   uint64_t group = 0;  // Nonzero: of a group, whose `groupSize` operations run together.
   uint32_t groupSize = 1;

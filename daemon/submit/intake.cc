@@ -95,6 +95,7 @@ Result<Item> toRequest(const SubmissionEntry& entry, const std::string& tail,
   request.fallback = (entry.flags & shm::kFlagFallback) != 0;
   request.blocking = (entry.flags & shm::kFlagBlocking) != 0;
   request.threads = (entry.flags & shm::kFlagThreads) != 0;
+  request.among = (entry.flags & shm::kFlagAmong) != 0;
   request.directIndex = entry.directIndex;
   request.groupSize = std::max<uint32_t>(1, entry.groupSize);
   if (request.groupSize > 1) request.group = uint64_t{1} << 32 | entry.groupId;

@@ -55,8 +55,9 @@ class Session {
   Greeting greeting;
   flow::JobSerial job = 0;
   uint64_t submitted = 0;
-  bool isAwake = false;         // Looked at in every turn, and its client knows.
-  flow::TimePoint submittedAt;  // The last time something lay in its ring.
+  bool isAwake = false;       // Looked at in every turn, and its client knows.
+  flow::TimePoint startedAt;  // When the last operation came that nobody waits for.
+  bool startsOften = false;   // It came soon after another that is not waited for either.
   uint64_t completed = 0;
   uint32_t fetches = 0;  // Copies of gathered rows under way.
   // Becomes true with the end of this session, for work that nobody else wants.

@@ -122,6 +122,46 @@ TEST_CASE("a rank that blocks in an operation hears of a peer that only starts i
   CHECK(mine == 3);
 }
 
+// While the daemon naps, who starts does not wake it: it must look by itself, and for one that
+// waits. So many at once make it nap; how long the ranks pause decides whether it still does.
+TEST_CASE("what is started in quick succession ends without a wait, and soon for who waits") {
+  DaemonFixture daemon;
+  const bool isIsolated = GENERATE(false, true);
+  TwoRanks two(daemon, isIsolated);
+  REQUIRE(two.areOpen());
+  constexpr size_t kNames = 40;
+  float* data[2];
+  for (const size_t rank : {0, 1}) {
+    const auto memory = two.clients[rank]->memory().allocate(kNames * sizeof(float));
+    REQUIRE(memory.isOk());
+    data[rank] = reinterpret_cast<float*>(memory.value());
+  }
+  std::mt19937 random(Catch::rngSeed());
+  for (int trial = 0; trial < 30; ++trial) {
+    CAPTURE(isIsolated, trial);
+    std::fill_n(data[0], kNames, 1.0F);
+    std::fill_n(data[1], kNames, 1.0F);
+    uint64_t handles[2][kNames];
+    for (size_t name = 0; name < kNames; ++name)
+      for (const size_t rank : {0, 1}) {
+        handles[rank][name] =
+            start(*two.clients[rank], std::to_string(name), kScalar, &data[rank][name]);
+        if (random() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(40));
+      }
+    // The memory is shared with the daemon: sums show in it though nobody calls anything.
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    const volatile float& last = data[0][kNames - 1];
+    while (trial % 2 == 0 && last != 2 && std::chrono::steady_clock::now() < end)
+      std::this_thread::yield();
+    if (trial % 2 == 0) CHECK(last == 2);
+    for (const size_t rank : {0, 1})
+      for (size_t name = 0; name < kNames; ++name) {
+        REQUIRE(two.clients[rank]->wait(handles[rank][name], kPatience).isOk());
+        CHECK(data[rank][name] == 2);
+      }
+  }
+}
+
 TEST_CASE("an outcome comes to one that only polls") {
   DaemonFixture daemon;
   TwoRanks two(daemon);

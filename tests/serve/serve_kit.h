@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <filesystem>
 #include <string>
 
@@ -47,7 +48,7 @@ class FakeEngine final : public flow::EnginePort {
 
  private:
   base::Mutex mutex_;
-  base::Condition changed_;
+  std::condition_variable_any changed_;  // Waits with a deadline.
   flow::StateView view_ RUEDA_GUARDED_BY(mutex_);
   bool stuck_ RUEDA_GUARDED_BY(mutex_) = false;
   std::atomic<int> snapshots_{0};

@@ -80,7 +80,8 @@ TEST_CASE("a submission becomes a request with all of its fields") {
   entry.kind = static_cast<uint8_t>(OpKind::kBroadcast);
   entry.dtype = static_cast<uint8_t>(DType::kFloat16);
   entry.reduceOp = static_cast<uint8_t>(ReduceOp::kMax);
-  entry.flags = rueda::shm::kFlagBlocking | rueda::shm::kFlagFallback | rueda::shm::kFlagThreads;
+  entry.flags = rueda::shm::kFlagBlocking | rueda::shm::kFlagFallback | rueda::shm::kFlagThreads |
+                rueda::shm::kFlagAmong;
   entry.inOffset = 64;
   entry.outOffset = 1024;
   entry.prescale = 0.25;
@@ -109,6 +110,8 @@ TEST_CASE("a submission becomes a request with all of its fields") {
   CHECK(request->output.data() == border.memory() + 1024);
   CHECK(request->fallback);
   CHECK(request->blocking);
+  CHECK(request->threads);
+  CHECK(request->among);
   CHECK(request->directIndex == 99);
   CHECK(request->group != 0);
   CHECK(request->groupSize == 4);
