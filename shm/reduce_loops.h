@@ -58,6 +58,12 @@ struct Loop {
   static constexpr int kLanes = In::kLanes;
   // Vectors of each stream in one step.
   static constexpr int kUnroll = kUnrolled && kCombine == Combine::kAdd ? Out::kUnroll : 1;
+  // What is this far ahead in each stream is fetched, since the processor's own prefetching stops
+  // at the end of a page: 10 % faster where data comes from memory, no slower where it is in a
+  // cache. Not in short calls, and never past the end: the next bytes may be another core's to
+  // write.
+  static constexpr size_t kPrefetchBytes = 4096;
+  static constexpr size_t kPrefetchFromBytes = 64 << 10;
   // In place, with the number of outputs known too: 10 % faster where data is in a cache.
   static constexpr bool kSquare = kUnroll > 1 && kInputs > 1 && !kPre;
 
@@ -115,7 +121,17 @@ struct Loop {
         const auto forEachOutput = [&](const auto& write) RUEDA_INLINE_LAMBDA {
           unroll<kInputs>([&](int k) RUEDA_INLINE_LAMBDA { write(outputs[k]); });
         };
-        for (; i + kUnroll * kLanes <= call.count; i += kUnroll * kLanes) {
+        constexpr size_t kStep = kUnroll * kLanes;
+        const size_t ahead = kPrefetchBytes / In::kBytes;
+        if (call.count * In::kBytes >= kPrefetchFromBytes) {
+          for (; i + kStep + ahead <= call.count; i += kStep) {
+            unroll<kInputs>([&](int k) RUEDA_INLINE_LAMBDA {
+              prefetch<kStep * In::kBytes>(inputs[k] + (i + ahead) * In::kBytes);
+            });
+            step<kUnroll>(inputs, i, prescale, postscale, forEachOutput);
+          }
+        }
+        for (; i + kStep <= call.count; i += kStep) {
           step<kUnroll>(inputs, i, prescale, postscale, forEachOutput);
         }
       }

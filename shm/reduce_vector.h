@@ -75,6 +75,13 @@ RUEDA_INLINE void store(char* to, V vector) {
   __builtin_memcpy(to, &vector, sizeof(V));
 }
 
+template <int kBytes>
+RUEDA_INLINE void prefetch(const char* from) {
+  constexpr int kLine = 64;
+  unroll<(kBytes + kLine - 1) / kLine>(
+      [&](int line) RUEDA_INLINE_LAMBDA { __builtin_prefetch(from + line * kLine); });
+}
+
 // The first `bytes` bytes from memory, zeros after. REQUIRES: 0 < bytes < sizeof(V).
 template <typename V>
 RUEDA_INLINE V loadPartial(const char* from, size_t bytes) {
