@@ -5,6 +5,8 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <future>
+#include <list>
 #include <memory>
 #include <ostream>
 #include <utility>
@@ -96,23 +98,35 @@ grpc::Status ask(const Daemon& daemon, const CommandOptions& options,
   return ((*stub).*method)(&context, request, response);
 }
 
-// Asks each of several private daemons. Prints those that answer (with --job: that have it), each
-// under its socket unless it is the only one. Those that ended meanwhile are left out.
+// Asks each of several private daemons, all at once: one that is stopped costs one timeout. Prints
+// those that answer (with --job: that have it), each under its socket unless it is the only one.
+// Those that ended meanwhile are left out.
 template <typename Request, typename Response, typename Print>
 int callEach(const std::vector<StatusAddress>& addresses, const CommandOptions& options,
              Streams streams, Method<Request, Response> method, int silentCode, Print print) {
+  struct Asked {
+    Daemon daemon;
+    Response response;
+    std::future<grpc::Status> status;
+  };
+  std::list<Asked> asked;
+  for (const StatusAddress& address : addresses) {
+    shm::Result<Daemon> daemon = reach(address);
+    if (!daemon.isOk()) continue;
+    Asked& one = asked.emplace_back(Asked{std::move(daemon).value(), {}, {}});
+    one.status = std::async(std::launch::async, [&one, &options, method] {
+      return ask(one.daemon, options, method, &one.response);
+    });
+  }
   std::vector<std::pair<StatusAddress, Response>> answers;
   int code = kExitOk;
-  for (const StatusAddress& address : addresses) {
-    const shm::Result<Daemon> daemon = reach(address);
-    if (!daemon.isOk()) continue;
-    Response response;
-    const grpc::Status status = ask(daemon.value(), options, method, &response);
+  for (Asked& one : asked) {
+    const grpc::Status status = one.status.get();
     const grpc::StatusCode error = status.error_code();
     if (status.ok())
-      answers.emplace_back(address, std::move(response));
+      answers.emplace_back(one.daemon.address, std::move(one.response));
     else if (error != grpc::StatusCode::NOT_FOUND && error != grpc::StatusCode::UNAVAILABLE)
-      code = std::max(code, reportCall(daemon.value(), options, status, silentCode, streams));
+      code = std::max(code, reportCall(one.daemon, options, status, silentCode, streams));
   }
   if (options.json && answers.size() > 1) return report(severalRun(addresses), streams);
   if (answers.empty() && code == kExitOk && options.job.empty()) {

@@ -23,7 +23,7 @@ Exit codes:
   0  fine; health: healthy
   1  health: a part does not serve, a job failed or is deadlocked, or no answer; others: no such job
   2  wrong arguments, or --json and several daemons to choose from
-  3  cannot reach the daemon, or it gives no answer)";
+  3  cannot reach the daemon, it gives no answer, or the answer cannot be written)";
 
 struct Command {
   const char* name;
@@ -76,5 +76,8 @@ int main(int argc, char** argv) {
     return rueda::cli::kExitUsage;
   }
   options.timeout = std::chrono::milliseconds(timeoutMs);
-  return run(options, {std::cout, std::cerr});
+  const int code = run(options, {std::cout, std::cerr});
+  if (std::cout.flush()) return code;
+  std::cerr << "ruedactl: cannot write to standard output\n";
+  return rueda::cli::kExitUnreachable;
 }

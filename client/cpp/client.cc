@@ -207,7 +207,9 @@ bool Client::hasRoom() {
 Status Client::submit(const std::vector<Operation>& ops, std::vector<uint64_t>* handles) {
   if (connection_->hasFailed()) return connection_->failure();
   if (ops.size() >= shm::kMaxInFlight)
-    return {Code::kResourceExhausted, "a group of " + std::to_string(ops.size()) + " operations"};
+    return {Code::kResourceExhausted, "a group of " + std::to_string(ops.size()) +
+                                          " operations; fewer than " +
+                                          std::to_string(shm::kMaxInFlight) + " are allowed"};
   for (const Operation& op : ops) RUEDA_RETURN_IF_ERROR(checkOperation(op));
   std::vector<Submission> submissions(ops.size());
   Status status;

@@ -70,8 +70,9 @@ Status daemonLost() {
 
 }  // namespace
 
-Connection::Connection()
-    : forkGeneration_(currentForkGeneration()),
+Connection::Connection(std::function<bool()> interrupted)
+    : interrupted_(std::move(interrupted)),
+      forkGeneration_(currentForkGeneration()),
       hasProcessBarrier_(shm::registerForProcessBarrier()) {
   const std::lock_guard<std::mutex> lock(openMutex);
   openSegments.push_back(&segments_);
@@ -100,7 +101,7 @@ shm::Board* Connection::board() const { return reinterpret_cast<shm::Board*>(boa
 
 Result<std::unique_ptr<Connection>> Connection::open(const Options& options) {
   RUEDA_ASSIGN_OR_RETURN(auto socket, shm::connectUnix(options.socket));
-  std::unique_ptr<Connection> connection(new Connection());
+  std::unique_ptr<Connection> connection(new Connection(options.interrupted));
   connection->socket_ = std::move(socket);
   RUEDA_RETURN_IF_ERROR(connection->greet(options));
   RUEDA_RETURN_IF_ERROR(connection->awaitWelcome(options));
@@ -220,6 +221,12 @@ void Connection::pump() {
   }
 }
 
+bool Connection::isInterrupted() {
+  if (!interrupted_ || !interrupted_()) return false;
+  fail({Code::kInterrupted, "interrupted while waiting for memory from the daemon"});
+  return true;
+}
+
 Status Connection::awaitSegment(uint32_t id, int timeoutMs) {
   const auto deadline = Clock::now() + std::chrono::milliseconds(timeoutMs);
   const std::lock_guard<std::mutex> lock(socketMutex_);
@@ -232,6 +239,7 @@ Status Connection::awaitSegment(uint32_t id, int timeoutMs) {
       fail(handled);
       return handled;
     }
+    if (got.isOk() && !got.value() && isInterrupted()) return failure();
     if (Clock::now() >= deadline)
       return {Code::kInternal, "segment " + std::to_string(id) + " of a peer did not arrive"};
   }
@@ -252,6 +260,7 @@ Result<uint32_t> Connection::addSegment(uint64_t bytes) {
       return got.status();
     }
     if (!got.value()) {
+      if (isInterrupted()) return failure();
       if (Clock::now() < deadline) continue;
       return Status(Code::kDeadlineExceeded, "the daemon does not answer a request for memory");
     }

@@ -6,6 +6,7 @@
 // then.
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -56,11 +57,13 @@ class Connection {
   const Segments& segments() const { return segments_; }
 
  private:
-  Connection();
+  explicit Connection(std::function<bool()> interrupted);
   shm::Status greet(const Options& options);
   shm::Status awaitWelcome(const Options& options);
   shm::Status awaitJob(const Options& options);
   shm::Status handlePacket(const shm::Packet& packet);
+  // Ends the session if its user has asked for an end; for waits that hold socketMutex_.
+  bool isInterrupted();
   // One packet, waiting up to timeoutMs. False when none came. REQUIRES: socketMutex_ held.
   shm::Result<bool> receive(int timeoutMs, shm::Packet* packet);
 
@@ -70,6 +73,7 @@ class Connection {
   shm::Mapping board_;
   shm::Welcome welcome_{};
   Segments segments_;
+  const std::function<bool()> interrupted_;
   const uint32_t forkGeneration_;
   const bool hasProcessBarrier_;
 

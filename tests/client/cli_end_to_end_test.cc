@@ -207,3 +207,27 @@ TEST_CASE("a daemon that takes connections but says nothing ends with the timeou
   CHECK(status.code == 3);
   CHECK_THAT(status.text, Catch::Contains("does not answer within 50 ms"));
 }
+
+TEST_CASE("private daemons that say nothing cost one timeout, not one each") {
+  std::vector<rueda::shm::Result<rueda::serve::ListenSocket>> silent;
+  for (const char* name : {"a", "b", "c", "d"})
+    silent.push_back(rueda::serve::ListenSocket::unixSocket(
+        "unix-abstract:" + privateName(name) + ".status", 0660));
+  Fixture answers(stuckJobView(), "e");
+  const auto begin = std::chrono::steady_clock::now();
+  const Outcome jobs = ruedactl("jobs --timeout 1500", "env -u RUEDA_SOCKET ");
+  CHECK(std::chrono::steady_clock::now() - begin < 4s);
+  CHECK(jobs.code == 3);
+  for (const char* name : {"a", "b", "c", "d"})
+    CHECK_THAT(jobs.text, Catch::Contains("ruedad at @" + privateName(name) +
+                                          ".status does not answer within 1500 ms"));
+  CHECK_THAT(jobs.text, Catch::Contains("\njob train-7: running"));
+}
+
+TEST_CASE("an answer that cannot be written is an error") {
+  // A full disk once passed for success.
+  Fixture fixture;
+  const Outcome outcome = ruedactl("status " + fixture.socket + " 3>&1 >/dev/full 2>&3 #");
+  CHECK(outcome.code == 3);
+  CHECK(outcome.text == "ruedactl: cannot write to standard output\n");
+}

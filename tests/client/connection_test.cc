@@ -82,8 +82,8 @@ class ScriptedDaemon {
 };
 
 // Opens a connection on a thread, while `script` plays the daemon.
-Opened openAgainst(ScriptedDaemon* daemon, const std::function<void()>& script) {
-  Options options;
+Opened openAgainst(ScriptedDaemon* daemon, const std::function<void()>& script,
+                   Options options = {}) {
   options.socket = daemon->address;
   Opened opened(Status(Code::kInternal, "not run"));
   std::thread client([&] { opened = Connection::open(options); });
@@ -230,6 +230,31 @@ TEST_CASE("an interrupt ends the wait for the daemon and for the other ranks") {
   options = daemon.options(0, 2);  // Rank 1 never comes.
   options.interrupted = [] { return true; };
   CHECK(Connection::open(options).status().message() == "interrupted in init");
+}
+
+// Ctrl-C was not heard for 30 s where the daemon was stopped.
+TEST_CASE("an interrupt ends the wait for memory, and the session") {
+  ScriptedDaemon daemon;
+  std::atomic<bool> interrupted{false};
+  Options options;
+  options.interrupted = [&] { return interrupted.load(); };
+  const auto opened = openAgainst(
+      &daemon,
+      [&] {
+        daemon.welcome();
+        daemon.send(makeMessage<PlainMessage>(MessageType::kJobReady));
+      },
+      options);
+  REQUIRE(opened.isOk());
+  interrupted = true;
+  const auto begin = std::chrono::steady_clock::now();
+  const bool isOwn = GENERATE(true, false);
+  const Status status =
+      isOwn ? opened.value()->addSegment(4096).status() : opened.value()->awaitSegment(9, 30000);
+  CHECK(status.code() == Code::kInterrupted);
+  CHECK(status.message() == "interrupted while waiting for memory from the daemon");
+  CHECK(opened.value()->failure().code() == Code::kInterrupted);
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));
 }
 
 TEST_CASE("the longest start timeout is patience, not haste") {

@@ -3,6 +3,9 @@
 
 #include <catch2/catch.hpp>
 #include <future>
+#include <map>
+#include <mutex>
+#include <thread>
 #include <vector>
 
 using rueda::execute::WorkerPool;
@@ -32,6 +35,43 @@ TEST_CASE("every piece runs once and done is called once, after the last") {
   pool.submit(std::move(work));
   REQUIRE(result.wait_for(kLimit) == std::future_status::ready);
   REQUIRE(result.get() == static_cast<int>(pieces));
+}
+
+TEST_CASE("each worker begins at a share of its own, and what it leaves others take") {
+  WorkerPool pool(2);
+  constexpr size_t kPieces = 100;
+  std::atomic<int> meeting{0};
+  std::mutex mutex;
+  std::map<std::thread::id, std::vector<size_t>> order;
+  std::promise<void> ended;
+  WorkerPool::Work work;
+  work.pieces = kPieces;
+  work.runPiece = [&](size_t piece) {
+    const bool isFirst = [&] {
+      const std::lock_guard<std::mutex> lock(mutex);
+      order[std::this_thread::get_id()].push_back(piece);
+      return order[std::this_thread::get_id()].size() == 1;
+    }();
+    if (!isFirst) return;
+    ++meeting;
+    while (meeting < 2) std::this_thread::yield();
+    if (piece == 0) return;  // The other one sits out, until all but its first are done.
+    for (size_t done = 0; done < kPieces;) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      done = order.begin()->second.size() + order.rbegin()->second.size();
+    }
+  };
+  work.done = [&] { ended.set_value(); };
+  pool.submit(std::move(work));
+  REQUIRE(ended.get_future().wait_for(kLimit) == std::future_status::ready);
+  REQUIRE(order.size() == 2);
+  const auto& busy = order.begin()->second.size() > 1 ? order.begin() : std::prev(order.end());
+  const auto& idle = busy == order.begin() ? std::prev(order.end()) : order.begin();
+  CHECK(idle->second == std::vector<size_t>{kPieces / 2});
+  std::vector<size_t> expected;  // Its share upwards, then the other's from its end.
+  for (size_t piece = 0; piece < kPieces / 2; ++piece) expected.push_back(piece);
+  for (size_t piece = kPieces - 1; piece > kPieces / 2; --piece) expected.push_back(piece);
+  CHECK(busy->second == expected);
 }
 
 TEST_CASE("a small job does not wait for all pieces of a large one") {

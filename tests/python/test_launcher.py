@@ -11,7 +11,7 @@ import time
 import pytest
 
 from launching import RUN, alive, run, script, wait_for
-from rueda.run import arguments, environment, failure, hosts, supervisor
+from rueda.run import arguments, environment, failure, hosts, output, supervisor
 
 SHOW = '''
 import os
@@ -228,7 +228,8 @@ def test_a_signal_between_the_starts_of_ranks_ends_the_job(tmp_path):
     assert time.monotonic() - begin < 20
     signals = supervisor.Signals()
     try:
-        watcher = supervisor.Supervisor(signals, None, None, 5.0, lambda text, detail: None)
+        watcher = supervisor.Supervisor(signals, None, None, 5.0,
+                                        output.Outlet(2, 'stderr'), False)
         assert watcher.goes_on()
         os.kill(os.getpid(), signal.SIGTERM)
         assert not watcher.goes_on()

@@ -167,6 +167,50 @@ def test_a_reader_that_set_its_end_not_to_block_gets_everything():
         assert len(stream.read()) == 2 * 2000 * 100 and process.wait(20) == 0
 
 
+def test_a_failure_ends_the_job_though_nobody_reads_the_errors(tmp_path):
+    # Saying which rank failed waited for the reader, and the other ranks went on.
+    reader, descriptor = os.pipe()
+    os.set_blocking(descriptor, False)
+    filled = 0
+    while True:
+        try:
+            filled += os.write(descriptor, b'x' * 4096)
+        except BlockingIOError:
+            break
+    os.set_blocking(descriptor, True)
+    text = (f'import os, time\nrank = os.environ["RUEDA_RANK"]\nif rank == "1": os._exit(3)\n'
+            f'open({str(tmp_path / "pid")!r}, "w").write(str(os.getpid()))\ntime.sleep(60)')
+    process = subprocess.Popen([*RUN, '-np', '2', *script(text)], stderr=descriptor)
+    os.close(descriptor)
+    wait_for((tmp_path / 'pid').exists)
+    wait_for((tmp_path / 'pid').read_text)
+    wait_for(lambda: not alive(int((tmp_path / 'pid').read_text())))
+    with open(reader, 'rb') as stream:
+        said = stream.read()[filled:].decode()
+    assert process.wait(20) == 3
+    assert 'failed first: exit code 3' in said, said
+
+
+def test_ranks_have_time_to_end_when_their_output_cannot_be_written(tmp_path):
+    # They were killed at once, in the middle of whatever they did.
+    text = ('import os, signal, time\n'
+            'rank = os.environ["RUEDA_RANK"]\n'
+            'def end(*_):\n'
+            '    open("ended." + rank, "w")\n'
+            '    os._exit(0)\n'
+            'signal.signal(signal.SIGTERM, end)\n'
+            'open("ready." + rank, "w")\n'
+            'while not os.path.exists("ready.1"): time.sleep(0.01)\n'
+            'if rank == "0": print(1, flush=True)\n'
+            'time.sleep(60)')
+    with open('/dev/full', 'wb') as full:
+        result = subprocess.run([*RUN, '-np', '2', *script(text)], stdout=full, text=True,
+                                stderr=subprocess.PIPE, timeout=30, cwd=tmp_path)
+    assert result.returncode == 126
+    assert result.stderr == 'ruedarun: cannot write stdout: No space left on device\n'
+    assert {'ended.0', 'ended.1'} < set(os.listdir(tmp_path))
+
+
 def test_what_cannot_be_written_is_named(tmp_path):
     # All that was said was "[Errno 28] No space left on device".
     with open('/dev/full', 'wb') as full:

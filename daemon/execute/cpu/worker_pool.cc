@@ -3,12 +3,13 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 namespace rueda::execute {
 
-WorkerPool::WorkerPool(size_t threads) {
+WorkerPool::WorkerPool(size_t threads) : size_(threads) {
   for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this, i] { loop(i); });
 }
 
@@ -25,6 +26,9 @@ void WorkerPool::stop() {
 void WorkerPool::submit(Work work) {
   auto running = std::make_shared<Running>();
   running->work = std::move(work);
+  const size_t pieces = running->left = running->work.pieces;
+  for (size_t i = 0; i < size_; ++i)
+    running->shares.push_back({pieces * i / size_, pieces * (i + 1) / size_});
   const bool isSingle = running->work.pieces == 1;
   {
     base::MutexLock lock(mutex_);
@@ -36,14 +40,21 @@ void WorkerPool::submit(Work work) {
     wakeup_.notify_all();
 }
 
-std::shared_ptr<WorkerPool::Running> WorkerPool::takePiece(size_t* piece) {
+std::shared_ptr<WorkerPool::Running> WorkerPool::takePiece(size_t worker, size_t* piece) {
   if (queues_.empty()) return nullptr;
   auto queue = queues_.upper_bound(lastJob_);
   if (queue == queues_.end()) queue = queues_.begin();
   lastJob_ = queue->first;
   std::shared_ptr<Running> running = queue->second.front();
-  *piece = running->next++;
-  if (running->next == running->work.pieces) {
+  if (Share& own = running->shares[worker]; own.begin < own.end) {
+    *piece = own.begin++;
+  } else {  // From the end of the largest, whose owner comes there last.
+    *piece = --std::max_element(
+                   running->shares.begin(), running->shares.end(),
+                   [](const Share& a, const Share& b) { return a.end - a.begin < b.end - b.begin; })
+                   ->end;
+  }
+  if (--running->left == 0) {
     queue->second.pop_front();
     if (queue->second.empty()) queues_.erase(queue);
   }
@@ -57,7 +68,7 @@ void WorkerPool::loop(size_t index) {
     size_t piece = 0;
     {
       base::MutexLock lock(mutex_);
-      while (!stopping_ && (running = takePiece(&piece)) == nullptr) wakeup_.wait(mutex_);
+      while (!stopping_ && (running = takePiece(index, &piece)) == nullptr) wakeup_.wait(mutex_);
       if (stopping_) return;
     }
     running->work.runPiece(piece);

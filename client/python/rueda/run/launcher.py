@@ -87,23 +87,19 @@ def _run(options, hostname, size):
 
 
 def _supervise(options, job, signals, guard, daemon):
-    def say(text, detail):
-        if not detail or options.verbose:
-            _say(text)
-
+    outlets = output.own_outlets()
     watcher = supervisor.Supervisor(signals, guard, daemon.process if daemon else None,
-                                    options.grace_period, say)
+                                    options.grace_period, outlets[1], options.verbose)
     if daemon is not None and not _await(daemon, watcher):
         return _USAGE_ERROR if daemon.process.returncode == _USAGE_ERROR else _CANNOT_RUN
     base = environment.with_settings(os.environ, options.env)
-    outlets = output.own_outlets()
     for number in range(job.size):
         if not watcher.goes_on():
             break
         rank, streams = _start_rank(options, job, number, environment.of_rank(base, number, job),
                                     outlets)
         watcher.add(rank, streams)
-        _detail(options, f'rank {number} is process {rank.pid}')
+        watcher.say(f'rank {number} is process {rank.pid}', detail=True)
     return watcher.run()
 
 

@@ -54,14 +54,18 @@ class Signals:
 
 
 class Supervisor:
-    """Runs until every rank has ended and its output is through. `say(text)` tells the user."""
+    """Runs until every rank has ended and its output is through.
 
-    def __init__(self, signals, guard, daemon, grace_seconds, say):
+    Tells the user through `outlet`, like what ranks write; with `verbose` also details.
+    """
+
+    def __init__(self, signals, guard, daemon, grace_seconds, outlet, verbose):
         self._signals = signals
         self._guard = guard
         self._daemon = daemon  # A Popen object, or None.
         self._grace_seconds = grace_seconds
-        self._say = say
+        self._outlet = outlet
+        self._verbose = verbose
         self._oom = failure.OomCounter()
         self._ranks = []
         self._streams = []
@@ -71,7 +75,19 @@ class Supervisor:
         self._watch(signals.read_end, selectors.EVENT_READ, self._on_signals)
         self._first_failure = None
         self._ending_signal = None
+        self._write_error = None
         self._next_signal = None  # (when, signal): the next step of ending the ranks.
+
+    def say(self, text, detail=False):
+        """Tells the user. Never waits: where nobody reads, the job is looked after all the same."""
+        if detail and not self._verbose:
+            return
+        try:
+            self._outlet.put(f'ruedarun: {text}\n'.encode(errors='backslashreplace'))
+        except OSError:
+            return
+        if self._outlet.blocked and self._outlet not in self._blocked:
+            self._pause(self._outlet)
 
     def add(self, rank, streams):
         """Takes a started rank and its output streams in."""
@@ -88,7 +104,8 @@ class Supervisor:
 
     def run(self):
         """Returns the exit status for the launcher: 0, that of the rank that failed first
-        (128 + signal), or 128 + the signal that ended the launcher."""
+        (128 + signal), or 128 + the signal that ended the launcher. Raises the OSError that kept
+        output from being written, when all ranks have ended."""
         while any(rank.status is None for rank in self._ranks):
             self._turn(self._next_signal[0] if self._next_signal else None)
         self._next_signal = None
@@ -97,6 +114,8 @@ class Supervisor:
         for stream in self._streams:
             stream.close()
         self._selector.close()
+        if self._write_error is not None:
+            raise self._write_error
         if self._ending_signal is not None:
             return 128 + self._ending_signal
         return failure.exit_code(self._first_failure.status) if self._first_failure else 0
@@ -148,6 +167,9 @@ class Supervisor:
         except BrokenPipeError:
             self._on_reader_gone(stream.outlet)
             return
+        except OSError as error:
+            self._on_write_error(error, [stream])
+            return
         if not more:
             self._drop(stream)
         if stream.outlet.blocked:
@@ -174,6 +196,10 @@ class Supervisor:
         except BrokenPipeError:
             self._on_reader_gone(outlet)
             return
+        except OSError as error:
+            self._forget(outlet)
+            self._on_write_error(error, self._streams_to(outlet))
+            return
         if not outlet.blocked:
             self._blocked.remove(outlet)
             self._ignore(outlet.descriptor)
@@ -183,16 +209,28 @@ class Supervisor:
         # End as any program of a pipeline does, unless the end has begun.
         if self._ending_signal is None and self._first_failure is None:
             self._end(signal.SIGPIPE)
-        self._blocked.discard(outlet)
-        self._ignore(outlet.descriptor)
+        self._forget(outlet)
         for stream in self._streams_to(outlet):
             self._drop(stream)
+
+    def _on_write_error(self, error, streams):
+        # What the ranks say from now on would be lost: they end, in good order.
+        if self._write_error is None:
+            self._write_error = error
+            if self._ending_signal is None:
+                self._end(signal.SIGTERM)
+        for stream in streams:
+            self._drop(stream)
+
+    def _forget(self, outlet):
+        self._blocked.discard(outlet)
+        self._ignore(outlet.descriptor)
 
     def _on_signals(self):
         for number in self._signals.take():
             if number == signal.SIGCHLD:
                 continue
-            self._say(f'received {signal.Signals(number).name}, passing it on to the ranks', True)
+            self.say(f'received {signal.Signals(number).name}, passing it on to the ranks', True)
             if number in _FOR_RANKS:
                 for rank in self._ranks:
                     rank.signal(number)
@@ -222,16 +260,16 @@ class Supervisor:
             # told of its death and gave up.
             self._on_first_failure(min(failed, key=lambda rank: (rank.status >= 0, rank.number)))
         if self._daemon is not None and self._daemon.poll() is not None:
-            self._say('the daemon ended: '
-                      + failure.describe(self._daemon.returncode, self._oom.kills()), False)
+            self.say('the daemon ended: '
+                      + failure.describe(self._daemon.returncode, self._oom.kills()))
             self._daemon = None
 
     def _on_first_failure(self, rank):
         self._first_failure = rank
         others = sum(other.status is None for other in self._ranks)
-        self._say(f'rank {rank.number} (pid {rank.pid}) failed first: '
+        self.say(f'rank {rank.number} (pid {rank.pid}) failed first: '
                   + failure.describe(rank.status, self._oom.kills())
-                  + (f'; ending {others} more' if others else ''), False)
+                  + (f'; ending {others} more' if others else ''))
         rank.signal_group(signal.SIGTERM)  # Its children.
         self._schedule(signal.SIGTERM, _OWN_END_SECONDS)
 
