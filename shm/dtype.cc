@@ -14,7 +14,7 @@ std::optional<ReduceOp> reduceOpFromWire(uint8_t value) {
 }
 
 std::optional<OpKind> opKindFromWire(uint8_t value) {
-  if (value > static_cast<uint8_t>(OpKind::kBarrier)) return std::nullopt;
+  if (value > static_cast<uint8_t>(OpKind::kReducescatter)) return std::nullopt;
   return static_cast<OpKind>(value);
 }
 
@@ -72,6 +72,10 @@ const char* opKindName(OpKind kind) {
       return "broadcast";
     case OpKind::kBarrier:
       return "barrier";
+    case OpKind::kAlltoall:
+      return "alltoall";
+    case OpKind::kReducescatter:
+      return "reducescatter";
   }
   return "?";
 }

@@ -28,7 +28,25 @@ constexpr int kDTypeCount = 11;
 // Values of Horovod's constants, which scripts pass as integers. 2 (Adasum) is not offered here.
 enum class ReduceOp : uint8_t { kAverage = 0, kSum = 1, kMin = 3, kMax = 4, kProduct = 5 };
 
-enum class OpKind : uint8_t { kAllreduce = 0, kAllgather = 1, kBroadcast = 2, kBarrier = 3 };
+enum class OpKind : uint8_t {
+  kAllreduce = 0,
+  kAllgather = 1,
+  kBroadcast = 2,
+  kBarrier = 3,
+  kAlltoall = 4,
+  kReducescatter = 5,
+};
+
+// Combines elements of all ranks.
+constexpr bool reduces(OpKind kind) {
+  return kind == OpKind::kAllreduce || kind == OpKind::kReducescatter;
+}
+// Deals out rows of inputs as they are; every rank copies what is for it from where it lies.
+constexpr bool gathers(OpKind kind) {
+  return kind == OpKind::kAllgather || kind == OpKind::kAlltoall;
+}
+// Works on rows: a scalar has none.
+constexpr bool needsRows(OpKind kind) { return gathers(kind) || kind == OpKind::kReducescatter; }
 
 // Checked conversions of a byte from a peer; nullopt for a value not in the enum.
 std::optional<DType> dtypeFromWire(uint8_t value);

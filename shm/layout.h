@@ -31,7 +31,7 @@ enum class EntryType : uint8_t {
   kWaitRequest = 4,  // "I sleep until request `requestId`, of that name, has an outcome."
   kWaitEnd = 5,      // The sleep of the last wait note of this thread is over.
   kRelease = 6,      // "I have copied the rows of gather `requestId`."
-  kFetch = 7,        // "Copy the rows of gather `fetchId` to outSegment, outOffset."
+  kFetch = 7,        // "Copy the rows of gather `extra` to outSegment, outOffset."
 };
 
 // Bits of SubmissionEntry::flags.
@@ -55,7 +55,7 @@ struct SubmissionEntry {
   uint32_t outSegment;   //  20
   uint64_t inOffset;     //  24
   uint64_t outOffset;    //  32
-  uint64_t fetchId;      //  40  kFetch: requestId of the gather; else 0
+  uint64_t extra;        //  40  kFetch: requestId of the gather; alltoall: its number of splits
   double prescale;       //  48
   double postscale;      //  56
   int32_t root;          //  64  broadcast only

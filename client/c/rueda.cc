@@ -110,6 +110,8 @@ Status toOperation(const rueda_op* from, Operation* op) {
   op->shape = raw.shape;
   op->ndim = raw.ndim;
   op->root = raw.root;
+  op->splits = raw.splits;
+  op->splitCount = raw.splits_count;
   op->prescale = raw.scale_set != 0 ? raw.prescale : 1.0;
   op->postscale = raw.scale_set != 0 ? raw.postscale : 1.0;
   return countElements(raw, op);

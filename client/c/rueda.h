@@ -26,7 +26,7 @@ extern "C" {
 #define RUEDA_API __attribute__((visibility("default")))
 
 /* Raised when a struct or call changes; structs carry their own size, so older callers go on. */
-#define RUEDA_ABI_VERSION 1
+#define RUEDA_ABI_VERSION 2
 
 typedef enum rueda_code {
   RUEDA_OK = 0,
@@ -74,7 +74,9 @@ typedef enum rueda_kind {
   RUEDA_ALLREDUCE = 0,
   RUEDA_ALLGATHER = 1,
   RUEDA_BROADCAST = 2,
-  RUEDA_BARRIER = 3
+  RUEDA_BARRIER = 3,
+  RUEDA_ALLTOALL = 4,
+  RUEDA_REDUCESCATTER = 5
 } rueda_kind;
 
 typedef struct rueda_session rueda_session; /* opaque */
@@ -97,32 +99,36 @@ typedef struct rueda_options {
   void* interrupted_context;
 } rueda_options;
 
-/* One collective operation. Zero-initialise, set struct_size, fill what the kind needs. */
+/* One collective operation. Zero-initialise, set struct_size, fill what the kind needs.
+   reducescatter: `output` gets the combined rows of this rank alone; the first dimension is dealt
+   out in order, the first (rows % size) ranks get one row more. alltoall: rows go to the ranks in
+   order; what the splits leave over stays. */
 typedef struct rueda_op {
   uint32_t struct_size;
   uint8_t kind;      /* rueda_kind */
   uint8_t dtype;     /* rueda_dtype */
-  uint8_t reduce_op; /* rueda_reduce_op; allreduce only */
+  uint8_t reduce_op; /* rueda_reduce_op; allreduce and reducescatter */
   uint8_t reserved;
   const char* name;     /* at most 1024 bytes, not NULL; equal on all ranks */
   const void* input;    /* broadcast: ignored on ranks that are not root */
-  void* output;         /* may be input; allgather: NULL (see rueda_result) */
+  void* output;         /* may be input, but for a reducescatter; allgather, alltoall: NULL */
   const int64_t* shape; /* of input; NULL when ndim is 0 (a scalar: 1 element) */
   uint32_t ndim;        /* at most 64 */
   int32_t root;         /* broadcast only: rank of the source */
   double prescale;      /* 0 is read as 1 for zero-initialised structs with scale_set 0 */
   double postscale;
-  uint32_t scale_set; /* 1: prescale and postscale hold values; 0: both are 1 */
-  uint32_t reserved2;
+  uint32_t scale_set;    /* 1: prescale and postscale hold values; 0: both are 1 */
+  uint32_t splits_count; /* `size` if splits are given */
+  const int64_t* splits; /* alltoall: rows for each rank; NULL: as many for each */
 } rueda_op;
 
-/* Result of an allgather, owned by the session until rueda_release. */
+/* Result of an allgather or alltoall, owned by the session until rueda_release. */
 typedef struct rueda_gathered {
   uint32_t struct_size;
   uint32_t ranks;
   const void* data; /* rows of rank 0, then of rank 1, … */
   uint64_t bytes;
-  const int64_t* first_dims; /* rows that each rank gave; `ranks` values */
+  const int64_t* first_dims; /* rows from each rank; `ranks` values */
 } rueda_gathered;
 
 /* --- library ------------------------------------------------------------------------------- */
@@ -175,8 +181,8 @@ RUEDA_API int32_t rueda_owns(rueda_session* session, const void* pointer, uint64
 
 /* --- operations ---------------------------------------------------------------------------- */
 
-/* Runs one allreduce, broadcast or barrier and returns when `output` holds the result. Blocking.
-   The calling thread takes part in the sum. The fastest way for one tensor. */
+/* Runs one allreduce, broadcast, reducescatter or barrier and returns when `output` holds the
+   result. Blocking. The calling thread takes part in the sum. The fastest way for one tensor. */
 RUEDA_API int32_t rueda_run(rueda_session* session, const rueda_op* op);
 
 /* Starts `count` operations; handles[i] belongs to ops[i]. More than one op forms a group: all of
@@ -190,11 +196,11 @@ RUEDA_API int32_t rueda_submit(rueda_session* session, const rueda_op* ops, uint
 RUEDA_API int32_t rueda_poll(rueda_session* session, rueda_handle handle, int32_t* done);
 
 /* Waits for the outcome and returns it; afterwards the handle is forgotten, except for an
-   allgather, which lives until rueda_release. Blocking; timeout_ms 0 = no limit, else
+   allgather or alltoall, which lives until rueda_release. Blocking; timeout_ms 0 = no limit, else
    DEADLINE_EXCEEDED and the handle stays valid. */
 RUEDA_API int32_t rueda_wait(rueda_session* session, rueda_handle handle, uint32_t timeout_ms);
 
-/* The result of a finished allgather. Valid until rueda_release. Does not block. */
+/* The result of a finished allgather or alltoall. Valid until rueda_release. Does not block. */
 RUEDA_API int32_t rueda_gather_result(rueda_session* session, rueda_handle handle,
                                       rueda_gathered* result);
 RUEDA_API int32_t rueda_release(rueda_session* session, rueda_handle handle);

@@ -54,19 +54,49 @@ Status Client::checkOperation(const Operation& op) const {
     return {Code::kInvalidArgument, describe(op) + ": root " + std::to_string(op.root) +
                                         " is not one of the " + std::to_string(options_.size) +
                                         " ranks"};
-  if (op.kind == OpKind::kAllgather && op.ndim == 0)
-    return {Code::kInvalidArgument, describe(op) + ": a scalar has no rows to gather"};
-  const bool needsInput = op.kind == OpKind::kAllreduce || op.kind == OpKind::kAllgather ||
-                          (op.kind == OpKind::kBroadcast && op.root == options_.rank);
-  const bool needsOutput = op.kind == OpKind::kAllreduce || op.kind == OpKind::kBroadcast;
-  if (op.count > 0 &&
-      ((needsInput && op.input == nullptr) || (needsOutput && op.output == nullptr)))
+  if (shm::needsRows(op.kind) && op.ndim == 0)
+    return {Code::kInvalidArgument, describe(op) + ": a scalar has no rows"};
+  if (op.kind == OpKind::kAlltoall) RUEDA_RETURN_IF_ERROR(checkSplits(op));
+  return checkMemory(op);
+}
+
+Status Client::checkMemory(const Operation& op) const {
+  if (op.kind == OpKind::kBarrier || op.count == 0) return Status::ok();
+  const bool needsInput = op.kind != OpKind::kBroadcast || op.root == options_.rank;
+  const uint64_t resultBytes =
+      shm::gathers(op.kind) ? 0 : op.resultBytes(options_.rank, options_.size);
+  if ((needsInput && op.input == nullptr) || (resultBytes > 0 && op.output == nullptr))
     return {Code::kInvalidArgument, describe(op) + ": input or output is NULL"};
   const auto in = reinterpret_cast<uintptr_t>(op.input);
   const auto out = reinterpret_cast<uintptr_t>(op.output);
-  const bool overlap = in != out && std::max(in, out) - std::min(in, out) < op.bytes();
-  if (needsInput && needsOutput && overlap)
-    return {Code::kInvalidArgument, describe(op) + ": input and output overlap partly"};
+  const bool mayBeSame = op.kind != OpKind::kReducescatter;
+  if (needsInput && resultBytes > 0 && !(in == out && mayBeSame) && in < out + resultBytes &&
+      out < in + op.bytes())
+    return {Code::kInvalidArgument,
+            describe(op) + ": input and output overlap" + std::string(mayBeSame ? " partly" : "")};
+  return Status::ok();
+}
+
+Status Client::checkSplits(const Operation& op) const {
+  const int64_t rows = op.shape[0];
+  if (op.splits == nullptr) {
+    if (rows % options_.size == 0) return Status::ok();
+    return {Code::kInvalidArgument,
+            describe(op) + ": " + std::to_string(rows) + " rows cannot be dealt out evenly to " +
+                std::to_string(options_.size) + " ranks; say by splits how many each gets"};
+  }
+  if (op.splitCount != static_cast<uint32_t>(options_.size))
+    return {Code::kInvalidArgument, describe(op) + ": " + std::to_string(op.splitCount) +
+                                        " splits for " + std::to_string(options_.size) + " ranks"};
+  int64_t left = rows;
+  for (uint32_t i = 0; i < op.splitCount; ++i) {
+    if (op.splits[i] < 0 || op.splits[i] > left)
+      return {Code::kInvalidArgument, describe(op) + ": split " + std::to_string(i) + " is " +
+                                          std::to_string(op.splits[i]) + ", but only " +
+                                          std::to_string(left) + " of the " + std::to_string(rows) +
+                                          " rows are left"};
+    left -= op.splits[i];
+  }
   return Status::ok();
 }
 
@@ -98,8 +128,8 @@ Status Client::prepareStaging(const Operation& op) {
 
 Status Client::run(const Operation& op) {
   RUEDA_RETURN_IF_ERROR(checkOperation(op));
-  if (op.kind == OpKind::kAllgather)
-    return {Code::kInvalidArgument, describe(op) + ": an allgather is submitted and waited for"};
+  if (shm::gathers(op.kind))
+    return {Code::kInvalidArgument, describe(op) + " is submitted and waited for"};
   if (connection_->hasFailed()) return connection_->failure();
   if (options_.size == 1) return runAlone(op);
   if (nameCount_.load(std::memory_order_relaxed) > 0) {
@@ -145,30 +175,50 @@ Status Client::runThroughRing(const Operation& op, bool tried, uint32_t directIn
   return ended;
 }
 
-// Registers an operation and makes its memory reachable: foreign memory is copied into a block.
+// Makes an operation's memory reachable: where it is foreign, or peers may read it for longer than
+// the caller knows (a gather), a block stands in for it.
+Status Client::placeMemory(const Operation& op, Flight* flight, Submission* submission) {
+  if (op.kind == OpKind::kBarrier || op.count == 0) return Status::ok();
+  const bool isGather = shm::gathers(op.kind);
+  const bool scatters = op.kind == OpKind::kReducescatter;
+  const bool receivesOnly = op.kind == OpKind::kBroadcast && op.root != options_.rank;
+  const auto& segments = connection_->segments();
+  auto in = segments.locate(receivesOnly ? op.output : op.input, op.bytes());
+  auto out = isGather ? in : segments.locate(op.output, flight->resultBytes);
+  if (scatters && flight->resultBytes == 0) out = Place{};
+  if (isGather || !in || !out) {
+    // In place but for a reducescatter, whose result follows its input.
+    const uint64_t inBytes = scatters ? (op.bytes() + 63) / 64 * 64 : 0;
+    RUEDA_ASSIGN_OR_RETURN(flight->block,
+                           memory_.allocate(scatters ? inBytes + flight->resultBytes : op.bytes()));
+    if (!receivesOnly) std::memcpy(flight->block, op.input, op.bytes());
+    if (!isGather) flight->copyTo = op.output;
+    flight->result = flight->block + inBytes;
+    in = segments.locate(flight->block, op.bytes());
+    out = isGather ? in : segments.locate(flight->result, flight->resultBytes);
+    if (flight->resultBytes == 0 && scatters) out = Place{};
+  }
+  submission->input = *in;
+  submission->output = *out;
+  return Status::ok();
+}
+
+// Registers an operation and makes its memory reachable.
 Status Client::prepare(const Operation& op, Submission* submission) {
   Flight flight;
   flight.kind = op.kind;
   flight.name = std::string(op.name);
   flight.isDetour = (submission->flags & shm::kFlagFallback) != 0;
-  flight.bytes = op.bytes();
-  const auto& segments = connection_->segments();
-  const bool isGather = op.kind == OpKind::kAllgather;
-  const bool receivesOnly = op.kind == OpKind::kBroadcast && op.root != options_.rank;
-  const bool hasMemory = op.kind != OpKind::kBarrier && op.count > 0;
-  auto in =
-      hasMemory ? segments.locate(receivesOnly ? op.output : op.input, flight.bytes) : Place{};
-  auto out = hasMemory && !isGather ? segments.locate(op.output, flight.bytes) : in;
-  if (isGather) {  // Of peers' rows too, so it must not depend on how many are here.
-    flight.rowBytes = shm::dtypeSize(op.dtype);
-    for (uint32_t i = 1; i < op.ndim; ++i) flight.rowBytes *= static_cast<uint64_t>(op.shape[i]);
+  const bool isGather = shm::gathers(op.kind);
+  if (isGather)
+    flight.rowBytes = op.rowBytes();  // Of peers' rows too: not by how many are here.
+  else
+    flight.resultBytes = op.resultBytes(options_.rank, options_.size);
+  if (op.kind == OpKind::kAlltoall) {
+    submission->splits.assign(static_cast<size_t>(options_.size), op.shape[0] / options_.size);
+    if (op.splits != nullptr) submission->splits.assign(op.splits, op.splits + op.splitCount);
   }
-  if (hasMemory && (isGather || !in || !out)) {
-    RUEDA_ASSIGN_OR_RETURN(flight.block, memory_.allocate(flight.bytes));
-    if (!receivesOnly) std::memcpy(flight.block, op.input, flight.bytes);
-    if (!isGather) flight.copyTo = op.output;
-    in = out = segments.locate(flight.block, flight.bytes);
-  }
+  RUEDA_RETURN_IF_ERROR(placeMemory(op, &flight, submission));
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!names_.insert(flight.name).second) {
     if (flight.block != nullptr) (void)memory_.free(flight.block);
@@ -181,8 +231,6 @@ Status Client::prepare(const Operation& op, Submission* submission) {
   if (flights_.size() > 1) submission->flags |= shm::kFlagAmong;
   submission->op = op;
   submission->requestId = id;
-  submission->input = *in;
-  submission->output = *out;
   return Status::ok();
 }
 

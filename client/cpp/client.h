@@ -57,10 +57,11 @@ class Client : private WaitNotes {
     bool done = false;
     bool isDetour = false;  // Given back by the direct path.
     shm::Status status;
-    char* block = nullptr;   // Arena block that stands in for foreign memory, or nullptr.
-    void* copyTo = nullptr;  // Foreign output that gets the block's bytes.
-    uint64_t bytes = 0;
-    uint64_t rowBytes = 0;  // Allgather: bytes of one row.
+    char* block = nullptr;         // Arena block that stands in for foreign memory, or nullptr.
+    void* copyTo = nullptr;        // Foreign output that gets the block's bytes.
+    const char* result = nullptr;  // Where in the block they lie.
+    uint64_t resultBytes = 0;
+    uint64_t rowBytes = 0;  // Of a gathering kind: bytes of one row.
     std::vector<shm::RowBlock> rows;
     std::unique_ptr<Gathered> gathered;
     char* gatheredBlock = nullptr;
@@ -69,9 +70,12 @@ class Client : private WaitNotes {
 
   Client(const Options& options, std::unique_ptr<Connection> connection);
   shm::Status checkOperation(const Operation& op) const;
+  shm::Status checkMemory(const Operation& op) const;
+  shm::Status checkSplits(const Operation& op) const;
   shm::Status runAlone(const Operation& op) const;
   shm::Status runThroughRing(const Operation& op, bool tried, uint32_t directIndex);
   shm::Status prepareStaging(const Operation& op);
+  shm::Status placeMemory(const Operation& op, Flight* flight, Submission* submission);
   // Registers one operation: id, name, blocks for foreign memory, copies in.
   shm::Status prepare(const Operation& op, Submission* submission);
   // An operation that was never submitted gives back what peers would have read, too.

@@ -159,9 +159,9 @@ Status Client::wait(uint64_t handle, milliseconds timeout) {
     kind = flight.kind;
     status = flight.status;
     if (status.isOk() && flight.copyTo != nullptr)
-      std::memcpy(flight.copyTo, flight.block, flight.bytes);
+      std::memcpy(flight.copyTo, flight.result, flight.resultBytes);
   }
-  if (kind == OpKind::kAllgather && status.isOk()) return finishGather(handle);
+  if (shm::gathers(kind) && status.isOk()) return finishGather(handle);
   forget(handle);
   return status;
 }
@@ -223,7 +223,7 @@ Status Client::collectRows(uint64_t id, const std::vector<shm::RowBlock>& rows, 
     RUEDA_ASSIGN_OR_RETURN(block, memory_.allocate(gathered->bytes));
     Submission fetch;
     fetch.type = shm::EntryType::kFetch;
-    fetch.fetchId = id;
+    fetch.extra = id;
     fetch.output = *connection_->segments().locate(block, gathered->bytes);
     Status fetched = awaitFetch(&fetch);
     if (!fetched.isOk()) {
@@ -268,7 +268,7 @@ Status Client::release(uint64_t handle) {
     if (it == flights_.end()) return unknownHandle(handle);
     if (it->second.gathered == nullptr)
       return {Code::kInvalidArgument,
-              "handle " + std::to_string(handle) + " is no finished allgather"};
+              "handle " + std::to_string(handle) + " is no finished gather"};
   }
   forget(handle);
   return Status::ok();

@@ -89,7 +89,7 @@ DirectPath::DirectPath(Connection& connection, Patience& patience, WaitNotes& no
       fencesPosts_(!connection.hasProcessBarrier() || connection.policy().spareCores == 0) {}
 
 bool DirectPath::offers(const Operation& op) const {
-  return connection_.policy().directEnabled != 0 && op.kind != OpKind::kAllgather;
+  return connection_.policy().directEnabled != 0 && !shm::needsRows(op.kind);
 }
 
 DirectPath::End DirectPath::run(const Operation& op, uint32_t* index, bool* tried) {

@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "shm/rows.h"
+
 namespace rueda::client {
 namespace {
 
@@ -51,6 +53,17 @@ uint64_t bitsOf(double value) {
 }
 
 }  // namespace
+
+uint64_t Operation::rowBytes() const {
+  uint64_t bytes = shm::dtypeSize(dtype);
+  for (uint32_t i = 1; i < ndim; ++i) bytes *= static_cast<uint64_t>(shape[i]);
+  return bytes;
+}
+
+uint64_t Operation::resultBytes(int rank, int size) const {
+  if (kind != shm::OpKind::kReducescatter) return bytes();
+  return shm::scatteredRows(static_cast<uint64_t>(shape[0]), size, rank).count * rowBytes();
+}
 
 uint32_t signatureOf(const Operation& op) {
   WordHash hash;

@@ -23,10 +23,15 @@ struct Operation {
   uint32_t ndim = 0;
   uint64_t count = 1;  // Product of shape.
   int root = 0;
+  const int64_t* splits = nullptr;  // Alltoall: rows for each rank; nullptr: as many for each.
+  uint32_t splitCount = 0;
   double prescale = 1.0;
   double postscale = 1.0;
 
   uint64_t bytes() const { return count * shm::dtypeSize(dtype); }
+  uint64_t rowBytes() const;  // REQUIRES: ndim > 0.
+  // Of what this rank gets, but for kinds that gather.
+  uint64_t resultBytes(int rank, int size) const;
   shm::ReduceSpec reduceSpec(int ranks) const {
     return {dtype, reduceOp, ranks, prescale, postscale};
   }

@@ -16,10 +16,13 @@ using shm::TailEntry;
 
 namespace {
 
-size_t tailBytes(const Operation& op) { return op.ndim * sizeof(int64_t) + op.name.size(); }
+size_t tailBytes(const Submission& submission) {
+  return (submission.op.ndim + submission.splits.size()) * sizeof(int64_t) +
+         submission.op.name.size();
+}
 
-int64_t slotsOf(const Operation& op) {
-  const size_t bytes = tailBytes(op);
+int64_t slotsOf(const Submission& submission) {
+  const size_t bytes = tailBytes(submission);
   if (bytes <= sizeof(SubmissionEntry::tail)) return 1;
   const size_t rest = bytes - sizeof(SubmissionEntry::tail);
   return static_cast<int64_t>(1 + (rest + sizeof(TailEntry::data) - 1) / sizeof(TailEntry::data));
@@ -87,7 +90,7 @@ Status Submitter::publish(const std::vector<Submission>& submissions) {
   hasThreads_ = hasThreads_ || firstThread_ != thread;
   int64_t staged = 0;
   for (const Submission& submission : submissions) {
-    const int64_t slots = slotsOf(submission.op);
+    const int64_t slots = slotsOf(submission);
     if (staged + slots > kMostSlotsAtOnce) {
       ring_.publish();
       ringDoorbell();
@@ -131,7 +134,7 @@ void Submitter::stage(const Submission& submission) {
   entry.inOffset = submission.input.offset;
   entry.outSegment = submission.output.segment;
   entry.outOffset = submission.output.offset;
-  entry.fetchId = submission.fetchId;
+  entry.extra = submission.splits.empty() ? submission.extra : submission.splits.size();
   entry.prescale = op.prescale;
   entry.postscale = op.postscale;
   entry.root = op.root;
@@ -139,10 +142,15 @@ void Submitter::stage(const Submission& submission) {
   entry.groupSize = submission.groupSize;
   entry.groupId = submission.groupId;
 
-  tail_.resize(tailBytes(op));
-  if (op.ndim > 0) std::memcpy(tail_.data(), op.shape, op.ndim * sizeof(int64_t));
-  std::copy(op.name.begin(), op.name.end(),
-            tail_.begin() + static_cast<ptrdiff_t>(op.ndim * sizeof(int64_t)));
+  tail_.resize(tailBytes(submission));
+  char* to = tail_.data();
+  const auto append = [&to](const void* from, size_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    to += bytes;
+  };
+  append(op.shape, op.ndim * sizeof(int64_t));
+  append(submission.splits.data(), submission.splits.size() * sizeof(int64_t));
+  append(op.name.data(), op.name.size());
   size_t at = std::min(tail_.size(), sizeof entry.tail);
   std::copy_n(tail_.begin(), at, entry.tail);
   ring_.stage(&entry);

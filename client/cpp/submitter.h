@@ -22,7 +22,8 @@ struct Submission {
   uint64_t requestId = 0;
   Place input;
   Place output;
-  uint64_t fetchId = 0;
+  std::vector<int64_t> splits;  // Alltoall: one for each rank.
+  uint64_t extra = 0;
   uint8_t flags = 0;
   uint32_t directIndex = 0;
   uint32_t groupSize = 0;

@@ -131,11 +131,12 @@ void Engine::drainSession(Session* session) {
   const flow::SessionId id = session->id();
   Job* job = jobs_.find(session->job);
   const int rank = session->greeting.rank;
-  const submit::SegmentLookup lookup = [job, rank](uint32_t segment) {
+  const auto lookup = [job, rank](uint32_t segment) {
     const auto it = job->segments.find(segment);
     const bool isOwn = it != job->segments.end() && it->second->rank == rank;
     return isOwn ? std::shared_ptr<const flow::Segment>(it->second) : nullptr;
   };
+  const submit::Origin origin{lookup, rank, job->size};
   for (int i = 0; i < kMaxItemsPerTurn; ++i) {
     const int64_t available = session->submissions().available();
     if (available == 0) return;
@@ -143,7 +144,7 @@ void Engine::drainSession(Session* session) {
       return lobby_.expel(id,
                           Status(Code::kProtocolError, "impossible index in the submission ring"));
     uint32_t slots = 0;
-    auto item = submit::parseSubmission(session->submissions(), available, lookup, &slots);
+    auto item = submit::parseSubmission(session->submissions(), available, origin, &slots);
     if (!item.isOk()) return lobby_.expel(id, item.status());
     session->submissions().consume(slots);
     touched_.push_back(job->serial);
@@ -229,7 +230,7 @@ void Engine::negotiateAndDispatch(Job* job) {
     const OpKind kind = decision.spec().kind;
     if (!decision.error.isOk() || kind == OpKind::kBarrier)
       endDecision(job, decision, decision.error);
-    else if (kind == OpKind::kAllgather)
+    else if (shm::gathers(kind))
       finishGather(job, std::move(decision));
     else
       job->runnable.push_back(std::move(decision));

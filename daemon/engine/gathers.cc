@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allgather: the engine agrees on who gives how many rows and tells every rank where they lie.
-// Ranks copy the rows themselves, or, where memory is isolated, ask for a copy (fetch). The inputs
-// are blocks of the clients' arenas, given back when all ranks have released the gather.
+// Allgather and alltoall: the engine agrees on who gives how many rows to whom, and tells every
+// rank where its rows lie. Ranks copy the rows themselves, or, where memory is isolated, ask for a
+// copy (fetch). The inputs are blocks of the clients' arenas, given back when all ranks have
+// released the gather.
 #include <utility>
 
 #include "daemon/engine/engine.h"
@@ -16,6 +17,14 @@ using shm::Status;
 
 namespace {
 
+// Where the rows lie that `giver` has for `receiver`.
+shm::RowBlock rowsOf(const flow::Request& giver, int receiver, int size) {
+  const shm::RowRange rows = giver.spec.rowsFor(receiver, size);
+  const uint64_t rowBytes = giver.spec.rowElements() * shm::dtypeSize(giver.spec.dtype);
+  return {giver.input.segment ? giver.input.segment->id : 0, 0,
+          giver.input.offset + rows.begin * rowBytes, static_cast<int64_t>(rows.count)};
+}
+
 // Of one client: each waits in a thread of its own, and takes kilobytes here until it has run.
 constexpr uint32_t kMaxFetches = 64;
 
@@ -27,13 +36,8 @@ void Engine::finishGather(Job* job, Decision decision) {
         job, decision,
         Status(Code::kResourceExhausted,
                std::to_string(job->gathers.size()) + " gathered results have not been released"));
-  std::vector<shm::RowBlock> rows;
   auto gather = std::make_shared<Gather>();
-  for (const flow::Request& request : decision.requests) {
-    const uint32_t segment = request.input.segment ? request.input.segment->id : 0;
-    rows.push_back({segment, 0, request.input.offset, request.spec.shape.front()});
-    gather->holders.insert(request.rank);
-  }
+  for (const flow::Request& request : decision.requests) gather->holders.insert(request.rank);
   ++job->opsCompleted;
   for (const flow::Request& request : decision.requests) {
     job->bytesReduced += request.spec.bytes();
@@ -42,7 +46,8 @@ void Engine::finishGather(Job* job, Decision decision) {
     Outcome outcome;
     outcome.session = request.session;
     outcome.requestId = request.requestId;
-    outcome.rows = rows;
+    for (const flow::Request& giver : decision.requests)
+      outcome.rows.push_back(rowsOf(giver, request.rank, job->size));
     deliver(std::move(outcome));
   }
   gather->requests = std::move(decision.requests);
@@ -90,11 +95,15 @@ void Engine::acceptFetch(submit::Session* session, Job* job, submit::Fetch fetch
   op->unwanted = session->gone;
   char* to = fetch.output.data();
   for (const flow::Request& request : it->second->requests) {
-    const uint64_t bytes = request.spec.bytes();
+    const shm::RowBlock rows = rowsOf(request, session->greeting.rank, job->size);
+    const uint64_t bytes = static_cast<uint64_t>(rows.firstDim) * request.spec.rowElements() *
+                           shm::dtypeSize(request.spec.dtype);
     if (bytes > fetch.room - op->bytes)
       return lobby_.expel(session->id(),
                           Status(Code::kProtocolError, "gathered rows leave the segment"));
-    if (bytes > 0) op->slices.push_back({{request.input.data()}, {to + op->bytes}, bytes});
+    if (bytes > 0)
+      op->slices.push_back(
+          {{request.input.data() + (rows.offset - request.input.offset)}, {to + op->bytes}, bytes});
     op->bytes += bytes;
   }
   ++job->running;

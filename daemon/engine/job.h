@@ -46,8 +46,9 @@ struct DirectWait {
 
 // An allgather whose rows the ranks are copying.
 struct Gather {
-  std::vector<flow::Request> requests;  // By rank; keep the memory alive.
-  std::set<int> holders;                // Ranks that have not released it.
+  // By rank; keep the memory alive. Of an allgather or an alltoall.
+  std::vector<flow::Request> requests;
+  std::set<int> holders;  // Ranks that have not released it.
 };
 
 struct Job {

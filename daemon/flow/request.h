@@ -12,6 +12,7 @@
 
 #include "daemon/flow/segment.h"
 #include "shm/dtype.h"
+#include "shm/rows.h"
 
 namespace rueda::flow {
 
@@ -24,12 +25,17 @@ struct TensorSpec {
   shm::DType dtype = shm::DType::kFloat32;
   shm::ReduceOp op = shm::ReduceOp::kSum;
   std::vector<int64_t> shape;
-  uint64_t count = 0;  // Product of shape.
+  uint64_t count = 0;           // Product of shape.
+  std::vector<int64_t> splits;  // Alltoall: rows for each rank, at most shape[0] in all.
   double prescale = 1.0;
   double postscale = 1.0;
   int root = 0;
 
   uint64_t bytes() const { return count * shm::dtypeSize(dtype); }
+  // REQUIRES: !shape.empty().
+  uint64_t rowElements() const;
+  // The rows of this rank's input that are for `receiver`, of `size`.
+  shm::RowRange rowsFor(int receiver, int size) const;
 };
 
 // A tensor's memory: kept alive by `segment`, nullptr for tensors without bytes.

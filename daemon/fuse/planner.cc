@@ -23,16 +23,34 @@ bool sameClass(const FusedOp& op, const Decision& decision) {
          a.prescale == b.prescale && a.postscale == b.postscale && a.root == b.root;
 }
 
-Slice sliceOf(const Decision& decision) {
-  Slice slice;
-  slice.count = decision.spec().count;
-  for (const flow::Request& request : decision.requests) {
-    const bool isSource =
-        decision.spec().kind != OpKind::kBroadcast || request.rank == decision.spec().root;
-    if (isSource) slice.inputs.push_back(request.input.data());
-    slice.outputs.push_back(request.output.data());
+// What is combined element by element: one range, or for a reducescatter one for each rank, which
+// goes to that rank alone.
+std::vector<Slice> slicesOf(const Decision& decision) {
+  const TensorSpec& spec = decision.spec();
+  std::vector<Slice> slices;
+  if (spec.kind != OpKind::kReducescatter) {
+    Slice& slice = slices.emplace_back();
+    slice.count = spec.count;
+    for (const flow::Request& request : decision.requests) {
+      if (spec.kind != OpKind::kBroadcast || request.rank == spec.root)
+        slice.inputs.push_back(request.input.data());
+      slice.outputs.push_back(request.output.data());
+    }
+    return slices;
   }
-  return slice;
+  const uint64_t rowElements = spec.rowElements();
+  const int size = static_cast<int>(decision.requests.size());
+  for (const flow::Request& receiver : decision.requests) {
+    const shm::RowRange rows = spec.rowsFor(receiver.rank, size);
+    if (rows.count == 0) continue;
+    Slice& slice = slices.emplace_back();
+    slice.count = rows.count * rowElements;
+    for (const flow::Request& request : decision.requests)
+      slice.inputs.push_back(request.input.data() +
+                             rows.begin * rowElements * shm::dtypeSize(spec.dtype));
+    slice.outputs.push_back(receiver.output.data());
+  }
+  return slices;
 }
 
 // True if every pointer of `next` begins where that of `last` ends.
@@ -59,11 +77,12 @@ void append(FusedOp* op, Decision decision) {
   const size_t elementBytes = shm::dtypeSize(decision.spec().dtype);
   op->bytes += decision.spec().bytes();
   if (decision.spec().count > 0) {
-    Slice slice = sliceOf(decision);
-    if (!op->slices.empty() && follows(op->slices.back(), slice, elementBytes))
-      op->slices.back().count += slice.count;
-    else
-      op->slices.push_back(std::move(slice));
+    for (Slice& slice : slicesOf(decision)) {
+      if (!op->slices.empty() && follows(op->slices.back(), slice, elementBytes))
+        op->slices.back().count += slice.count;
+      else
+        op->slices.push_back(std::move(slice));
+    }
   }
   op->decisions.push_back(std::move(decision));
 }
@@ -74,7 +93,7 @@ std::vector<FusedOp> plan(std::vector<Decision> decisions, uint64_t fusionBytes)
   std::vector<FusedOp> ops;
   for (Decision& decision : decisions) {
     if (!decision.error.isOk() || decision.spec().kind == OpKind::kBarrier ||
-        decision.spec().kind == OpKind::kAllgather)
+        shm::gathers(decision.spec().kind))
       continue;
     const uint64_t bytes = decision.spec().bytes();
     const size_t oldest = ops.size() > kLookBack ? ops.size() - kLookBack : 0;

@@ -31,8 +31,8 @@ bool equalKinds(const TensorSpec& a, const TensorSpec& b) { return a.kind == b.k
 std::string dtypeWords(const TensorSpec& spec) { return shm::dtypeName(spec.dtype); }
 bool equalDtypes(const TensorSpec& a, const TensorSpec& b) { return a.dtype == b.dtype; }
 
-// An allgather joins its tensors along the first dimension, which is free.
-size_t freeDimensions(const TensorSpec& spec) { return spec.kind == OpKind::kAllgather ? 1 : 0; }
+// An allgather joins its tensors along the first dimension, which is free; so is an alltoall's.
+size_t freeDimensions(const TensorSpec& spec) { return shm::gathers(spec.kind) ? 1 : 0; }
 
 std::string shapeWords(const TensorSpec& spec) {
   if (freeDimensions(spec) == 0) return flow::shapeText(spec.shape);
@@ -61,7 +61,7 @@ bool equalScales(const TensorSpec& a, const TensorSpec& b) {
 
 std::string reductionWords(const TensorSpec& spec) { return shm::reduceOpName(spec.op); }
 bool equalReductions(const TensorSpec& a, const TensorSpec& b) {
-  return a.kind != OpKind::kAllreduce || a.op == b.op;
+  return !shm::reduces(a.kind) || a.op == b.op;
 }
 
 std::string rootWords(const TensorSpec& spec) { return "root " + std::to_string(spec.root); }

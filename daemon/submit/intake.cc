@@ -56,6 +56,34 @@ Status parseShape(const SubmissionEntry& entry, const std::string& tail, TensorS
   return Status::ok();
 }
 
+// 0 unless the entry is an alltoall. REQUIRES: checked against kMaxRanks.
+size_t splitsOf(const SubmissionEntry& entry) {
+  const bool isAlltoall = entry.type == static_cast<uint8_t>(EntryType::kSubmit) &&
+                          entry.kind == static_cast<uint8_t>(shm::OpKind::kAlltoall);
+  return isAlltoall ? entry.extra : 0;
+}
+
+size_t numberBytes(const SubmissionEntry& entry) {
+  return (entry.ndim + splitsOf(entry)) * sizeof(int64_t);
+}
+
+Status parseSplits(const SubmissionEntry& entry, const std::string& tail, int size,
+                   TensorSpec* spec) {
+  if (splitsOf(entry) != static_cast<size_t>(size))
+    return broken(std::to_string(splitsOf(entry)) + " splits for " + std::to_string(size) +
+                  " ranks");
+  int64_t left = spec->shape.front();
+  for (int i = 0; i < size; ++i) {
+    int64_t split = 0;
+    std::memcpy(&split, tail.data() + (entry.ndim + size_t(i)) * sizeof split, sizeof split);
+    if (split < 0 || split > left)
+      return broken("splits of more than the " + std::to_string(spec->shape.front()) + " rows");
+    left -= split;
+    spec->splits.push_back(split);
+  }
+  return Status::ok();
+}
+
 Status parseSpec(const SubmissionEntry& entry, const std::string& tail, TensorSpec* spec) {
   const auto kind = shm::opKindFromWire(entry.kind);
   const auto dtype = shm::dtypeFromWire(entry.dtype);
@@ -87,11 +115,34 @@ Result<TensorMemory> resolve(const SegmentLookup& lookup, uint32_t segment, uint
   return memory;
 }
 
+// Where the tensors lie. What is read and what is written may only be the very same bytes.
+Status resolveMemory(const SubmissionEntry& entry, const Origin& origin, flow::Request* request) {
+  const TensorSpec& spec = request->spec;
+  if (spec.kind == shm::OpKind::kBarrier) return Status::ok();
+  const uint64_t bytes = spec.bytes();
+  RUEDA_ASSIGN_OR_RETURN(request->input,
+                         resolve(origin.lookup, entry.inSegment, entry.inOffset, bytes));
+  if (shm::gathers(spec.kind)) return Status::ok();
+  const bool scatters = spec.kind == shm::OpKind::kReducescatter;
+  const uint64_t outBytes = scatters ? spec.rowsFor(origin.rank, origin.size).count *
+                                           spec.rowElements() * shm::dtypeSize(spec.dtype)
+                                     : bytes;
+  RUEDA_ASSIGN_OR_RETURN(request->output,
+                         resolve(origin.lookup, entry.outSegment, entry.outOffset, outBytes));
+  const uint64_t in = request->input.offset;
+  const uint64_t out = request->output.offset;
+  const bool areSame = in == out && !scatters;
+  if (request->input.segment == request->output.segment && outBytes > 0 && !areSame &&
+      in < out + outBytes && out < in + bytes)
+    return broken("input and output of '" + request->name + "' overlap partly");
+  return Status::ok();
+}
+
 Result<Item> toRequest(const SubmissionEntry& entry, const std::string& tail,
-                       const SegmentLookup& lookup) {
+                       const Origin& origin) {
   flow::Request request;
   request.requestId = entry.requestId;
-  request.name = tail.substr(size_t{entry.ndim} * sizeof(int64_t));
+  request.name = tail.substr(numberBytes(entry));
   request.fallback = (entry.flags & shm::kFlagFallback) != 0;
   request.blocking = (entry.flags & shm::kFlagBlocking) != 0;
   request.threads = (entry.flags & shm::kFlagThreads) != 0;
@@ -102,20 +153,15 @@ Result<Item> toRequest(const SubmissionEntry& entry, const std::string& tail,
   RUEDA_RETURN_IF_ERROR(parseSpec(entry, tail, &request.spec));
   if (request.groupSize > shm::kMaxInFlight)
     return broken("group of " + std::to_string(request.groupSize) + " operations");
-  if (request.spec.kind == shm::OpKind::kAllgather && request.spec.shape.empty())
-    return Item(Invalid{entry.requestId, Status(Code::kInvalidArgument,
-                                                "rank zero tried to allgather '" + request.name +
-                                                    "', a rank-zero tensor")});
-  if (request.spec.kind == shm::OpKind::kBarrier) return Item(std::move(request));  // No memory.
-  const uint64_t bytes = request.spec.bytes();
-  RUEDA_ASSIGN_OR_RETURN(request.input, resolve(lookup, entry.inSegment, entry.inOffset, bytes));
-  if (request.spec.kind == shm::OpKind::kAllgather) return Item(std::move(request));
-  RUEDA_ASSIGN_OR_RETURN(request.output, resolve(lookup, entry.outSegment, entry.outOffset, bytes));
-  const uint64_t apart = request.input.offset > request.output.offset
-                             ? request.input.offset - request.output.offset
-                             : request.output.offset - request.input.offset;
-  if (request.input.segment == request.output.segment && apart != 0 && apart < bytes)
-    return broken("input and output of '" + request.name + "' overlap partly");
+  const shm::OpKind kind = request.spec.kind;
+  if (shm::needsRows(kind) && request.spec.shape.empty())
+    return Item(Invalid{
+        entry.requestId,
+        Status(Code::kInvalidArgument, "rank zero tried to " + std::string(shm::opKindName(kind)) +
+                                           " '" + request.name + "', a rank-zero tensor")});
+  if (kind == shm::OpKind::kAlltoall)
+    RUEDA_RETURN_IF_ERROR(parseSplits(entry, tail, origin.size, &request.spec));
+  RUEDA_RETURN_IF_ERROR(resolveMemory(entry, origin, &request));
   return Item(std::move(request));
 }
 
@@ -137,7 +183,7 @@ Result<Item> toNote(const SubmissionEntry& entry, const std::string& tail) {
 Result<Item> toFetch(const SubmissionEntry& entry, const SegmentLookup& lookup) {
   Fetch fetch;
   fetch.requestId = entry.requestId;
-  fetch.gatherId = entry.fetchId;
+  fetch.gatherId = entry.extra;
   RUEDA_ASSIGN_OR_RETURN(fetch.output, resolve(lookup, entry.outSegment, entry.outOffset, 1));
   fetch.room = fetch.output.segment->bytes - fetch.output.offset;
   return Item(std::move(fetch));
@@ -145,20 +191,21 @@ Result<Item> toFetch(const SubmissionEntry& entry, const SegmentLookup& lookup) 
 
 }  // namespace
 
-Result<Item> parseSubmission(const shm::RingConsumer& ring, int64_t available,
-                             const SegmentLookup& lookup, uint32_t* slots) {
+Result<Item> parseSubmission(const shm::RingConsumer& ring, int64_t available, const Origin& origin,
+                             uint32_t* slots) {
   SubmissionEntry entry;
   ring.peek(0, &entry);
-  const size_t tailBytes = size_t{entry.ndim} * sizeof(int64_t) + entry.nameBytes;
-  if (entry.ndim > shm::kMaxDims || entry.nameBytes > shm::kMaxNameBytes)
-    return broken(std::to_string(entry.ndim) + " dimensions or a name of " +
-                  std::to_string(entry.nameBytes) + " bytes");
+  if (entry.ndim > shm::kMaxDims || entry.nameBytes > shm::kMaxNameBytes ||
+      splitsOf(entry) > shm::kMaxRanks)
+    return broken(std::to_string(entry.ndim) + " dimensions, " + std::to_string(splitsOf(entry)) +
+                  " splits or a name of " + std::to_string(entry.nameBytes) + " bytes");
+  const size_t tailBytes = numberBytes(entry) + entry.nameBytes;
   *slots = slotsFor(tailBytes);
   if (int64_t{*slots} > available) return broken("submission whose tail was not published with it");
   RUEDA_ASSIGN_OR_RETURN(const std::string tail, readTail(ring, entry, tailBytes, *slots));
   switch (static_cast<EntryType>(entry.type)) {
     case EntryType::kSubmit:
-      return toRequest(entry, tail, lookup);
+      return toRequest(entry, tail, origin);
     case EntryType::kWaitDirect:
     case EntryType::kWaitRequest:
     case EntryType::kWaitEnd:
@@ -166,7 +213,7 @@ Result<Item> parseSubmission(const shm::RingConsumer& ring, int64_t available,
     case EntryType::kRelease:
       return Item(Release{entry.requestId});
     case EntryType::kFetch:
-      return toFetch(entry, lookup);
+      return toFetch(entry, origin.lookup);
     case EntryType::kTail:
       break;
   }

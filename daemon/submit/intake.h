@@ -49,9 +49,16 @@ using Item = std::variant<flow::Request, WaitNote, Release, Fetch, Invalid>;
 // The segment of the session's own rank, or nullptr.
 using SegmentLookup = std::function<std::shared_ptr<const flow::Segment>(uint32_t)>;
 
+// Whose ring it is.
+struct Origin {
+  SegmentLookup lookup;
+  int rank = 0;
+  int size = 1;  // Of the job.
+};
+
 // Parses the oldest submission of `available` readable slots of `ring`, its tail included, without
 // consuming it. *slots is how many it takes. kProtocolError: the session must be closed.
 shm::Result<Item> parseSubmission(const shm::RingConsumer& ring, int64_t available,
-                                  const SegmentLookup& lookup, uint32_t* slots);
+                                  const Origin& origin, uint32_t* slots);
 
 }  // namespace rueda::submit

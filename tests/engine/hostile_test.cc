@@ -204,7 +204,7 @@ TEST_CASE("rows fetched into memory that they do not fit into end the session") 
   REQUIRE(attack.client.completion().has_value());
   auto fetch = allreduceEntry(2, attack.segment);
   fetch.type = static_cast<uint8_t>(EntryType::kFetch);
-  fetch.fetchId = 1;
+  fetch.extra = 1;
   SECTION("to the last byte they are copied") {
     fetch.outOffset = kSegmentBytes - 2048;
     attack.client.submit(fetch, {}, "");
@@ -225,7 +225,7 @@ TEST_CASE("rows fetched into memory that they do not fit into end the session") 
                Catch::Contains("gathered rows leave the segment"));
   }
   SECTION("of a gather that is not one it is an error of that request") {
-    fetch.fetchId = 99;
+    fetch.extra = 99;
     attack.client.submit(fetch, {}, "");
     const auto done = attack.client.completion();
     REQUIRE(done.has_value());

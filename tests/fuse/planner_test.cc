@@ -205,6 +205,31 @@ TEST_CASE("a broadcast reads the root alone and writes all ranks") {
   CHECK(ops[0].slices[0].outputs.size() == 3);
 }
 
+TEST_CASE("a reducescatter has a slice for each rank that gets rows, and fuses with others") {
+  Ranks ranks(3);
+  const auto scatter = [](auto* spec) {
+    spec->kind = OpKind::kReducescatter;
+    spec->shape = {static_cast<int64_t>(spec->count / 2), 2};
+  };
+  std::vector<Decision> decisions;
+  decisions.push_back(with(ranks.sum("four rows", 8), scatter));
+  decisions.push_back(with(ranks.sum("two rows", 4), scatter));
+  const char* begin = decisions[0].requests[1].input.data();
+  const void* last = decisions[0].requests[2].output.data();
+  const auto ops = plan(std::move(decisions), 1 << 20);
+  REQUIRE(ops.size() == 1);
+  CHECK(ops[0].bytes == 48);
+  REQUIRE(ops[0].slices.size() == 5);  // Of the second, rank 2 gets none.
+  const std::vector<uint64_t> counts = {4, 2, 2, 2, 2};
+  for (size_t i = 0; i < counts.size(); ++i) {
+    CHECK(ops[0].slices[i].count == counts[i]);
+    CHECK(ops[0].slices[i].inputs.size() == 3);
+    CHECK(ops[0].slices[i].outputs.size() == 1);
+  }
+  CHECK(ops[0].slices[2].inputs[1] == begin + 24);
+  CHECK(ops[0].slices[2].outputs[0] == last);
+}
+
 TEST_CASE("errors, barriers and gathers are left out") {
   Ranks ranks(2);
   std::vector<Decision> decisions;
@@ -212,6 +237,7 @@ TEST_CASE("errors, barriers and gathers are left out") {
   decisions.back().error = {rueda::shm::Code::kMismatch, "differs"};
   decisions.push_back(with(ranks.sum("b", 4), [](auto* s) { s->kind = OpKind::kBarrier; }));
   decisions.push_back(with(ranks.sum("g", 4), [](auto* s) { s->kind = OpKind::kAllgather; }));
+  decisions.push_back(with(ranks.sum("a", 4), [](auto* s) { s->kind = OpKind::kAlltoall; }));
   CHECK(plan(std::move(decisions), 1 << 20).empty());
 }
 

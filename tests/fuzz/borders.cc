@@ -40,6 +40,17 @@ std::string checkSpec(const flow::TensorSpec& spec) {
   return "";
 }
 
+// Rows for all ranks lie inside the tensor.
+std::string checkRows(const flow::TensorSpec& spec) {
+  if (spec.shape.empty()) return "rows of a scalar";
+  const auto rows = static_cast<uint64_t>(spec.shape.front());
+  for (int rank = 0; rank < origin().size; ++rank) {
+    const shm::RowRange range = spec.rowsFor(rank, origin().size);
+    if (range.begin > rows || range.count > rows - range.begin) return "rows outside the tensor";
+  }
+  return "";
+}
+
 struct ItemCheck {
   std::string operator()(const flow::Request& request) const {
     if (request.name.size() > shm::kMaxNameBytes) return "a long name";
@@ -47,8 +58,13 @@ struct ItemCheck {
     std::string wrong = checkSpec(request.spec);
     if (!wrong.empty() || request.spec.kind == shm::OpKind::kBarrier) return wrong;
     wrong = checkMemory(request.input, request.spec.bytes());
-    if (!wrong.empty() || request.spec.kind == shm::OpKind::kAllgather) return wrong;
-    return checkMemory(request.output, request.spec.bytes());
+    if (wrong.empty() && shm::needsRows(request.spec.kind)) wrong = checkRows(request.spec);
+    if (!wrong.empty() || shm::gathers(request.spec.kind)) return wrong;
+    if (request.spec.kind != shm::OpKind::kReducescatter)
+      return checkMemory(request.output, request.spec.bytes());
+    const shm::RowRange own = request.spec.rowsFor(origin().rank, origin().size);
+    return checkMemory(request.output,
+                       own.count * request.spec.rowElements() * shm::dtypeSize(request.spec.dtype));
   }
   std::string operator()(const submit::WaitNote& note) const {
     if (note.name.size() > shm::kMaxNameBytes) return "a long name";
@@ -71,14 +87,14 @@ struct Ring {
 
 }  // namespace
 
-std::shared_ptr<const flow::Segment> lookUp(uint32_t segment) {
+submit::Origin origin() {
   static const std::shared_ptr<const flow::Segment> known = [] {
     auto made = std::make_shared<flow::Segment>();
     made->id = kSegment;
     made->bytes = kSegmentBytes;
     return made;
   }();
-  return segment == kSegment ? known : nullptr;
+  return {[](uint32_t segment) { return segment == kSegment ? known : nullptr; }, 1, 3};
 }
 
 std::string checkItem(const submit::Item& item) { return std::visit(ItemCheck(), item); }
@@ -104,7 +120,7 @@ std::string checkIntake(const uint8_t* data, size_t size, int* parsed) {
   int64_t available = consumer.available();
   while (available > 0 && wrong.empty()) {
     uint32_t slots = 0;
-    const auto item = submit::parseSubmission(consumer, available, lookUp, &slots);
+    const auto item = submit::parseSubmission(consumer, available, origin(), &slots);
     if (!item.isOk()) {
       wrong = checkRefusal(item.status());
       break;

@@ -18,7 +18,8 @@ namespace rueda::fuzz {
 // touches payload crashes.
 constexpr uint32_t kSegment = 7;
 constexpr uint64_t kSegmentBytes = 4096;
-std::shared_ptr<const flow::Segment> lookUp(uint32_t segment);
+// Rank 1 of 3, with that segment.
+submit::Origin origin();
 
 // Bytes in front of the slots of an intake input: uint32 index of the first slot, which may be
 // anything, and uint32 by how much the producer's index is ahead of it.

@@ -39,7 +39,7 @@ TEST_CASE("bytes of a peer that name nothing are told from those that do") {
     const auto byte = static_cast<uint8_t>(value);
     CHECK(dtypeFromWire(byte).has_value() == (value <= 10));
     CHECK(reduceOpFromWire(byte).has_value() == (value <= 5 && value != 2));
-    CHECK(opKindFromWire(byte).has_value() == (value <= 3));
+    CHECK(opKindFromWire(byte).has_value() == (value <= 5));
   }
 }
 

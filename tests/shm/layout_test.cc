@@ -21,7 +21,7 @@ TEST_CASE("ring entries are where they have always been") {
   CHECK(offsetof(SubmissionEntry, flags) == 7);
   CHECK(offsetof(SubmissionEntry, inSegment) == 16);
   CHECK(offsetof(SubmissionEntry, outOffset) == 32);
-  CHECK(offsetof(SubmissionEntry, fetchId) == 40);
+  CHECK(offsetof(SubmissionEntry, extra) == 40);
   CHECK(offsetof(SubmissionEntry, postscale) == 56);
   CHECK(offsetof(SubmissionEntry, directIndex) == 68);
   CHECK(offsetof(SubmissionEntry, groupSize) == 72);

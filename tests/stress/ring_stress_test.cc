@@ -74,7 +74,7 @@ std::string consumeAll(Shared* shared, uint64_t count) {
     while (available > 0) {
       uint32_t slots = 0;
       const auto item =
-          rueda::submit::parseSubmission(consumer, available, rueda::fuzz::lookUp, &slots);
+          rueda::submit::parseSubmission(consumer, available, rueda::fuzz::origin(), &slots);
       if (!item.isOk()) return item.status().toString();
       if (!isSubmissionOf(id, item.value())) return "not submission " + std::to_string(id);
       consumer.consume(slots);
@@ -129,7 +129,7 @@ Hostility readHostile(Shared* shared, int sessions) {
       isOpen = available >= 0;
       if (available <= 0) continue;
       const auto item =
-          rueda::submit::parseSubmission(consumer, available, rueda::fuzz::lookUp, &slots);
+          rueda::submit::parseSubmission(consumer, available, rueda::fuzz::origin(), &slots);
       isOpen = item.isOk();
       if (!isOpen) continue;
       seen.wrong = rueda::fuzz::checkItem(item.value());

@@ -4,75 +4,11 @@
 #include <catch2/catch.hpp>
 #include <limits>
 
-#include "tests/kit/flow_maker.h"
-#include "tests/kit/memory_ring.h"
+#include "tests/submit/border.h"
 
-namespace {
+namespace rueda::submit::test {
 
-using rueda::flow::Request;
-using rueda::kit::MemoryRing;
-using rueda::kit::submissionSlots;
-using rueda::shm::Code;
-using rueda::shm::DType;
-using rueda::shm::EntryType;
-using rueda::shm::OpKind;
-using rueda::shm::ReduceOp;
-using rueda::shm::Result;
-using rueda::shm::SubmissionEntry;
-using rueda::shm::TailEntry;
-using rueda::submit::Item;
-
-constexpr uint64_t kBytes = 4096;
-constexpr uint32_t kOwn = 3;
-
-// A ring and the one segment that its client owns.
-class Border {
- public:
-  Border() : segment_(rueda::kit::makeSegment(kOwn, 0, kBytes)) {}
-
-  Result<Item> parse(const std::vector<TailEntry>& slots) {
-    rueda::kit::publish(&ring_.producer, slots);
-    const auto lookup = [this](uint32_t id) -> std::shared_ptr<const rueda::flow::Segment> {
-      return id == kOwn ? segment_ : nullptr;
-    };
-    auto item =
-        rueda::submit::parseSubmission(ring_.consumer, ring_.consumer.available(), lookup, &slots_);
-    ring_.consumer.consume(static_cast<uint32_t>(slots.size()));
-    return item;
-  }
-  Result<Item> parse(const SubmissionEntry& entry, const std::vector<int64_t>& shape = {16},
-                     const std::string& name = "x") {
-    return parse(submissionSlots(entry, shape, name));
-  }
-  uint32_t slots() const { return slots_; }
-  const char* memory() const { return segment_->mapping.data(); }
-
- private:
-  MemoryRing ring_;
-  std::shared_ptr<rueda::flow::Segment> segment_;
-  uint32_t slots_ = 0;
-};
-
-// A float32 allreduce in place.
-SubmissionEntry valid() {
-  SubmissionEntry entry{};
-  entry.type = static_cast<uint8_t>(EntryType::kSubmit);
-  entry.kind = static_cast<uint8_t>(OpKind::kAllreduce);
-  entry.dtype = static_cast<uint8_t>(DType::kFloat32);
-  entry.reduceOp = static_cast<uint8_t>(ReduceOp::kSum);
-  entry.requestId = 5;
-  entry.inSegment = entry.outSegment = kOwn;
-  entry.prescale = entry.postscale = 1;
-  return entry;
-}
-
-// The reason why the session must be closed; "" if it must not.
-std::string refusal(const Result<Item>& item) {
-  if (item.isOk()) return "";
-  return item.status().code() == Code::kProtocolError ? item.status().message() : "wrong code";
-}
-
-}  // namespace
+using flow::Request;
 
 TEST_CASE("a submission becomes a request with all of its fields") {
   Border border;
@@ -139,13 +75,13 @@ TEST_CASE("64 dimensions are the most, and they fill slots of their own") {
   CHECK(border.parse(valid(), std::vector<int64_t>(64, 1), "x").isOk());
   CHECK(border.slots() > 4);
   CHECK(refusal(border.parse(valid(), std::vector<int64_t>(65, 1), "x")) ==
-        "65 dimensions or a name of 1 bytes");
+        "65 dimensions, 0 splits or a name of 1 bytes");
 }
 
 TEST_CASE("a name of 1025 bytes is one too long") {
   Border border;
   CHECK(refusal(border.parse(valid(), {16}, std::string(1025, 'n'))) ==
-        "1 dimensions or a name of 1025 bytes");
+        "1 dimensions, 0 splits or a name of 1025 bytes");
   CHECK(refusal(border.parse(valid(), {16}, std::string(65535, 'n'))) != "");
 }
 
@@ -343,7 +279,7 @@ TEST_CASE("a release and a fetch name their gather; a fetch knows its room") {
   REQUIRE(item.isOk());
   CHECK(std::get<rueda::submit::Release>(item.value()).requestId == 5);
   entry.type = static_cast<uint8_t>(EntryType::kFetch);
-  entry.fetchId = 4;
+  entry.extra = 4;
   entry.outOffset = 96;
   item = border.parse(entry, {}, "");
   REQUIRE(item.isOk());
@@ -366,3 +302,5 @@ TEST_CASE("scales of any bits pass: they are compared and multiplied, nothing mo
   entry.postscale = -std::numeric_limits<double>::infinity();
   CHECK(border.parse(entry).isOk());
 }
+
+}  // namespace rueda::submit::test

@@ -12,7 +12,7 @@ import weakref
 
 from rueda import exceptions
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 
 _MAP_FIXED_NOREPLACE = 0x100000  # Of <sys/mman.h>; the module mmap has no name for it.
 
@@ -23,7 +23,7 @@ NOT_INITIALIZED = 7
 UNAVAILABLE = 11
 INTERRUPTED = 13
 
-ALLREDUCE, ALLGATHER, BROADCAST, BARRIER = 0, 1, 2, 3
+ALLREDUCE, ALLGATHER, BROADCAST, BARRIER, ALLTOALL, REDUCESCATTER = range(6)
 AVERAGE, SUM, MIN, MAX, PRODUCT = 0, 1, 3, 4, 5
 
 # Wire values of rueda_dtype by the name that torch and numpy use.
@@ -79,7 +79,8 @@ class Op(ctypes.Structure):
         ('shape', ctypes.c_void_p),
         ('ndim', ctypes.c_uint32), ('root', ctypes.c_int32),
         ('prescale', ctypes.c_double), ('postscale', ctypes.c_double),
-        ('scale_set', ctypes.c_uint32), ('reserved2', ctypes.c_uint32),
+        ('scale_set', ctypes.c_uint32), ('splits_count', ctypes.c_uint32),
+        ('splits', ctypes.c_void_p),
     ]
 
 

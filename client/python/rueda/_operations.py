@@ -27,21 +27,22 @@ def _encoded(name):
 class Operation:
     """One rueda_op. `struct` is a ctypes object; whoever holds its memory keeps it alive."""
 
-    __slots__ = ('struct', 'source', 'target', 'kind', 'shape', '_dims')
+    __slots__ = ('struct', 'source', 'target', 'kind', 'shape', '_dims', '_splits')
 
     def __init__(self, struct, name):
         self.struct = struct
         self.source = self.target = 0
         self.kind = None
         self.shape = ()
-        self._dims = None
+        self._dims = self._splits = None
         struct.struct_size = _native.OP_BYTES
         struct.name = _encoded(name)
 
-    def fill(self, kind, source, target, shape):
+    def fill(self, kind, source, target, shape, splits=None):
         """Describes the operation; `kind` see Session.run.
 
-        `source` and `target` are addresses, 0 for none.
+        `source` and `target` are addresses, 0 for none. `splits`: rows for each rank, of an
+        alltoall.
         """
         struct = self.struct
         if source != self.source:
@@ -58,6 +59,10 @@ class Operation:
             struct.shape = _native.address_of(self._dims) if shape else None
             struct.ndim = len(shape)
             self.shape = shape
+        if splits is not None or self._splits is not None:
+            self._splits = _native.int64_array(splits) if splits is not None else None
+            struct.splits = _native.address_of(self._splits) if splits is not None else None
+            struct.splits_count = len(splits) if splits is not None else 0
 
 
 class Entry:

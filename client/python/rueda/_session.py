@@ -67,7 +67,7 @@ class Session:
         return f'{prefix}{NUMBERED}{next(counter)}'
 
     def run(self, name, kind, source, target, shape):
-        """Runs one allreduce, broadcast or barrier to its end in this thread. Blocking.
+        """Runs one operation that does not gather to its end in this thread. Blocking.
 
         `kind` is what all ranks must agree on besides name and shape: a tuple (kind, dtype,
         reduce_op, root, scales) of wire values, where scales is None or (prescale, postscale).
@@ -78,14 +78,14 @@ class Session:
         self.call(self._library.rueda_run, entry.address)
         self._entries.put(name, entry)
 
-    def submit(self, name, kind, source, target, shape):
+    def submit(self, name, kind, source, target, shape, splits=None):
         """Starts one operation, described as for run(); returns its native handle.
 
         Does not wait for ranks. On an error nothing was started. ValueError: a fault of the caller,
         e.g. a name in flight.
         """
         entry = self._entries.take(name)
-        entry.operations[0].fill(kind, source, target, shape)
+        entry.operations[0].fill(kind, source, target, shape, splits)
         self.call(self._library.rueda_submit, entry.address, 1, entry.handles_address)
         native = entry.handles[0]
         self._entries.put(name, entry)
@@ -105,9 +105,9 @@ class Session:
         return natives
 
     def take_gathered(self, native, allocate):
-        """Copies the result of a finished allgather and forgets its handle.
+        """Copies the result of a finished allgather or alltoall and forgets its handle.
 
-        `allocate(rows)`, given the rows of each rank, returns (result, address of its memory).
+        `allocate(rows)`, given the rows from each rank, returns (result, address of its memory).
         Returns (result, rows).
         """
         gathered = _native.Gathered(struct_size=_native.GATHERED_BYTES)

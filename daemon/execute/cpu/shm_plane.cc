@@ -64,7 +64,9 @@ std::vector<std::vector<Piece>> cutIntoRuns(const FusedOp& op) {
 
 void ShmPlane::run(std::shared_ptr<const FusedOp> op, std::function<void()> done) {
   auto runs = cutIntoRuns(*op);
-  const uint64_t ranks = op->slices.empty() ? 0 : op->slices.front().outputs.size();
+  const uint64_t ranks = op->slices.empty() ? 0
+                                            : std::max(op->slices.front().inputs.size(),
+                                                       op->slices.front().outputs.size());
   if (op->bytes * ranks <= kInlineTraffic) {
     for (const auto& pieces : runs)
       for (const Piece& piece : pieces) runPiece(*op, piece);

@@ -47,7 +47,8 @@ class Op(ctypes.Structure):
         ('name', ctypes.c_char_p), ('input', ctypes.c_void_p), ('output', ctypes.c_void_p),
         ('shape', ctypes.POINTER(ctypes.c_int64)), ('ndim', ctypes.c_uint32),
         ('root', ctypes.c_int32), ('prescale', ctypes.c_double), ('postscale', ctypes.c_double),
-        ('scale_set', ctypes.c_uint32), ('reserved2', ctypes.c_uint32),
+        ('scale_set', ctypes.c_uint32), ('splits_count', ctypes.c_uint32),
+        ('splits', ctypes.c_void_p),
     ]
 
 

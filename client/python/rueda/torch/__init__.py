@@ -23,20 +23,25 @@ from rueda.torch.ops import (allgather, allgather_async, allreduce, allreduce_, 
                              allreduce_async_, barrier, broadcast, broadcast_, broadcast_async,
                              broadcast_async_, poll, synchronize)
 from rueda.torch.optimizer import DistributedOptimizer
+from rueda.torch.rows import (alltoall, alltoall_async, grouped_alltoall, grouped_alltoall_async,
+                              grouped_reducescatter, grouped_reducescatter_async, reducescatter,
+                              reducescatter_async)
 
 __all__ = [
     'Adasum', 'Average', 'Compression', 'Compressor', 'DaemonLostError', 'DistributedOptimizer',
     'HorovodInternalError', 'Max', 'Min', 'MismatchError', 'Product', 'RankLostError',
     'ShutDownError', 'Sum', '__version__', 'allgather', 'allgather_async', 'allgather_object',
-    'allreduce', 'allreduce_', 'allreduce_async', 'allreduce_async_', 'barrier', 'broadcast',
-    'broadcast_', 'broadcast_async', 'broadcast_async_', 'broadcast_object',
+    'allreduce', 'allreduce_', 'allreduce_async', 'allreduce_async_', 'alltoall', 'alltoall_async',
+    'barrier', 'broadcast', 'broadcast_', 'broadcast_async', 'broadcast_async_', 'broadcast_object',
     'broadcast_optimizer_state', 'broadcast_parameters', 'ccl_built', 'cross_rank', 'cross_size',
     'cuda_built', 'ddl_built', 'global_process_set', 'gloo_built', 'gloo_enabled',
     'grouped_allgather', 'grouped_allgather_async', 'grouped_allreduce', 'grouped_allreduce_',
-    'grouped_allreduce_async', 'grouped_allreduce_async_', 'init', 'is_homogeneous',
-    'is_initialized', 'local_rank', 'local_size', 'mpi_built', 'mpi_enabled',
-    'mpi_threads_supported', 'nccl_built', 'poll', 'rank', 'rocm_built', 'shared_zeros', 'shutdown',
-    'size', 'start_timeline', 'stop_timeline', 'synchronize',
+    'grouped_allreduce_async', 'grouped_allreduce_async_', 'grouped_alltoall',
+    'grouped_alltoall_async', 'grouped_reducescatter', 'grouped_reducescatter_async', 'init',
+    'is_homogeneous', 'is_initialized', 'local_rank', 'local_size', 'mpi_built', 'mpi_enabled',
+    'mpi_threads_supported', 'nccl_built', 'poll', 'rank', 'reducescatter', 'reducescatter_async',
+    'rocm_built', 'shared_zeros', 'shutdown', 'size', 'start_timeline', 'stop_timeline',
+    'synchronize',
 ]
 
 _NO_SETS = 'global_process_set, which holds all ranks, is the only one there is'
@@ -46,22 +51,12 @@ _NOT_YET = {
     'ProcessSet': _NO_SETS,
     'SyncBatchNorm': 'torch.nn.GroupNorm needs nothing from other ranks',
     'add_process_set': _NO_SETS,
-    'alltoall': 'call allgather() and take the parts meant for this rank',
-    'alltoall_async': 'call allgather_async() and take the parts meant for this rank',
     'check_extension': _NO_CHECK,
     'check_installed_version': _NO_CHECK,
     'elastic': 'save checkpoints, and start the job again when a rank is lost',
-    'grouped_alltoall': 'call grouped_allgather() and take the parts meant for this rank',
-    'grouped_alltoall_async':
-        'call grouped_allgather_async() and take the parts meant for this rank',
-    'grouped_reducescatter': 'call grouped_allreduce() and take the rows of this rank',
-    'grouped_reducescatter_async':
-        'call grouped_allreduce_async() and take the rows of this rank',
     'join': 'give every rank the same number of batches, '
             'as torch.utils.data.DistributedSampler does',
     'mpi_ops': 'its functions are those of rueda.torch itself',
-    'reducescatter': 'call allreduce() and take the rows of this rank',
-    'reducescatter_async': 'call allreduce_async() and take the rows of this rank',
     'remove_process_set': _NO_SETS,
     'sparse_allreduce_async': 'call allreduce_async() on tensor.to_dense(), or pass '
                               'sparse_as_dense=True to DistributedOptimizer',

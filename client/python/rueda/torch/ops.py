@@ -178,9 +178,14 @@ def start_allgather(tensors, names, result):
 
     `gathered` lists (tensor, rows that each rank gave) for each input.
     """
+    return start_gathers(_native.ALLGATHER, tensors, names, [None] * len(tensors), result)
+
+
+def start_gathers(kind, tensors, names, splits, result):
+    """As start_allgather(), of either gathering kind; `splits` lists those of an alltoall."""
     session = _session.current()
-    operations = [((_native.ALLGATHER, wire_dtype(tensor), _native.SUM, 0, None),
-                   tensor.data_ptr(), 0, tensor.shape) for tensor in tensors]
+    operations = [((kind, wire_dtype(tensor), _native.SUM, 0, None), tensor.data_ptr(), 0,
+                   tensor.shape, parts) for tensor, parts in zip(tensors, splits)]
 
     def finish(natives):
         return result([_take_gathered(session, native, tensor)
