@@ -26,6 +26,7 @@ from rueda.torch.optimizer import DistributedOptimizer
 from rueda.torch.rows import (alltoall, alltoall_async, grouped_alltoall, grouped_alltoall_async,
                               grouped_reducescatter, grouped_reducescatter_async, reducescatter,
                               reducescatter_async)
+from rueda.torch.sparse import sparse_allreduce_async
 
 __all__ = [
     'Adasum', 'Average', 'Compression', 'Compressor', 'DaemonLostError', 'DistributedOptimizer',
@@ -40,8 +41,8 @@ __all__ = [
     'grouped_alltoall_async', 'grouped_reducescatter', 'grouped_reducescatter_async', 'init',
     'is_homogeneous', 'is_initialized', 'local_rank', 'local_size', 'mpi_built', 'mpi_enabled',
     'mpi_threads_supported', 'nccl_built', 'poll', 'rank', 'reducescatter', 'reducescatter_async',
-    'rocm_built', 'shared_zeros', 'shutdown', 'size', 'start_timeline', 'stop_timeline',
-    'synchronize',
+    'rocm_built', 'shared_zeros', 'shutdown', 'size', 'sparse_allreduce_async', 'start_timeline',
+    'stop_timeline', 'synchronize',
 ]
 
 _NO_SETS = 'global_process_set, which holds all ranks, is the only one there is'
@@ -58,8 +59,6 @@ _NOT_YET = {
             'as torch.utils.data.DistributedSampler does',
     'mpi_ops': 'its functions are those of rueda.torch itself',
     'remove_process_set': _NO_SETS,
-    'sparse_allreduce_async': 'call allreduce_async() on tensor.to_dense(), or pass '
-                              'sparse_as_dense=True to DistributedOptimizer',
 }
 
 

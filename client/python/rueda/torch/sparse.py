@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reductions of sparse tensors. Rules as in ops.py."""
+
+import torch
+
+import rueda
+from rueda import _session, check_process_set
+from rueda.exceptions import MismatchError
+from rueda.torch._tensors import reduce_op
+from rueda.torch.ops import start_allgather, synchronize
+
+
+def sparse_allreduce_async(tensor, name=None, op=rueda.Average, process_set=None):
+    """Starts the reduction of a sparse COO tensor, of equal shape on all ranks; coalesced or not.
+
+    Entries of one rank with equal indices are merged before they travel. Returns a function without
+    arguments that waits and returns the result, a sparse COO tensor, not coalesced: entries of
+    different ranks with equal indices count together. `op` is Average or Sum.
+
+    ValueError: not a sparse COO tensor in host memory, or another operation. MismatchError, from
+    the returned function: the ranks disagree.
+    """
+    check_process_set(process_set)
+    if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.sparse_coo:
+        kind = getattr(tensor, 'layout', type(tensor).__name__)
+        raise ValueError(f'sparse_allreduce_async needs a sparse COO tensor, not {kind}')
+    op = reduce_op(None, op)
+    if op not in (rueda.Average, rueda.Sum):
+        raise ValueError('a sparse tensor can only be averaged or summed')
+    merged = tensor.detach().coalesce()
+    shape, size = tensor.shape, _session.current().size
+    indices, values = merged.indices().t().contiguous(), merged.values().contiguous()
+    # Of the shape, too: ranks whose tensors differ must not add apples to oranges.
+    extent = torch.tensor([[*shape, merged.sparse_dim()]], dtype=torch.int64)
+    base = _session.current().name('sparse_allreduce', name)
+    names = (base + '.indices', base + '.values', base + '.shape')
+    handle = start_allgather([indices, values, extent], names, lambda gathered: gathered)
+
+    def finish():
+        (all_indices, _), (all_values, _), (extents, _) = synchronize(handle)
+        _check_extents(extents, base)
+        if op == rueda.Average:
+            all_values = all_values / size if all_values.is_floating_point() \
+                else torch.div(all_values, size, rounding_mode='trunc')
+        return torch.sparse_coo_tensor(all_indices.t(), all_values, shape)
+
+    return finish
+
+
+def _check_extents(extents, name):
+    for rank, extent in enumerate(extents.tolist()):
+        if extent != extents[0].tolist():
+            raise MismatchError(f"Mismatched sparse tensors for '{name}': rank 0 has "
+                                f'{_words(extents[0].tolist())}, but rank {rank} has '
+                                f'{_words(extent)}')
+
+
+def _words(extent):
+    return f'shape {extent[:-1]} with {extent[-1]} sparse dimensions'
