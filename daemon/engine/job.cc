@@ -63,7 +63,7 @@ std::vector<std::set<std::string>> Job::sleepers() const {
   for (size_t r = 0; r < members.size(); ++r)
     for (const auto& [request, operation] : requestWaits[r]) waiting[r].insert(operation);
   for (const DirectWait& wait : directWaits)
-    if (!hasAllPosts(wait))
+    if (sleepsOn(wait))
       waiting[static_cast<size_t>(wait.rank)].insert(describeOperation(wait.spec.kind, wait.name));
   return waiting;
 }

@@ -42,6 +42,7 @@ struct DirectWait {
   std::string name;
   flow::TensorSpec spec;
   flow::TimePoint since;
+  bool isWithdrawn = false;  // It has been woken, to come to the ring.
 };
 
 // An allgather whose rows the ranks are copying.
@@ -66,6 +67,8 @@ struct Job {
   // True when every rank has posted the operation that `wait` sleeps in: it runs, or is over and
   // the sleeper has not told yet.
   bool hasAllPosts(const DirectWait& wait) const;
+  // Whether only others can end that sleep.
+  bool sleepsOn(const DirectWait& wait) const { return !wait.isWithdrawn && !hasAllPosts(wait); }
   // What the threads of every rank sleep in, for the deadlock finder.
   std::vector<std::set<std::string>> sleepers() const;
   // What becomes ready now waits for the end of a reduction, and is fused to fewer and larger ones.

@@ -90,7 +90,11 @@ void untangle(Job* job) {
     return lacksWaiter(entry.second, waits);
   });
   if (indices.size() < 2 && !meetsRing) return;
-  for (const uint32_t index : indices) job->board.withdraw(index, job->size);
+  for (const uint32_t index : indices) {
+    if (!job->board.withdraw(index, job->size)) continue;
+    for (DirectWait& wait : job->directWaits)
+      if (wait.index == index) wait.isWithdrawn = true;
+  }
 }
 
 void reportDeadlock(Job* job, bool atTick) {
@@ -99,7 +103,7 @@ void reportDeadlock(Job* job, bool atTick) {
   std::vector<bool> sleeps(job->members.size());
   for (size_t r = 0; r < sleeps.size(); ++r) sleeps[r] = !job->requestWaits[r].empty();
   for (const DirectWait& wait : job->directWaits)
-    if (!job->hasAllPosts(wait)) sleeps[static_cast<size_t>(wait.rank)] = true;
+    if (job->sleepsOn(wait)) sleeps[static_cast<size_t>(wait.rank)] = true;
   if (std::find(sleeps.begin(), sleeps.end(), false) != sleeps.end()) {
     job->reportedDeadlock.clear();
     return;

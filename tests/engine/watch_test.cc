@@ -258,6 +258,23 @@ TEST_CASE("a deadlock is logged when the last rank goes to sleep, and once") {
   CHECK(deadlockLines(&made) == "");
 }
 
+// One rank blocks in an operation that the other has started: on its way to the ring it looked as
+// if it slept for ever, and a job that went on at once was called deadlocked.
+TEST_CASE("a waiter that has been sent to the ring does not sleep") {
+  Made made(2);
+  made.submit(1, "x", kStart, false);
+  made.submit(1, "z");
+  made.sleep(0, 1, "x");
+  untangle(&made.job);
+  CHECK(deadlockLines(&made) == "");
+  CHECK(made.job.reportedDeadlock.empty());
+  CHECK(made.job.sleepers()[0].empty());
+  // It comes to the ring, and blocks for something else there.
+  made.job.directWaits.clear();
+  made.submit(0, "y");
+  CHECK_THAT(deadlockLines(&made), Catch::Contains("is deadlocked"));
+}
+
 TEST_CASE("of ranks that say they have threads a deadlock is believed when nothing moves") {
   // Once the first sleep of one thread, while the other was about to submit, was a deadlock.
   Made made(2);
