@@ -117,7 +117,7 @@ Status Client::prepareStaging(const Operation& op) {
   if (op.kind == OpKind::kBarrier || op.bytes() <= shm::kCopyBytes) return Status::ok();
   if (op.kind == OpKind::kBroadcast && op.root != options_.rank) return Status::ok();
   if (memory_.owns(op.input, op.bytes()) &&
-      (op.kind == OpKind::kBroadcast || memory_.owns(op.output, op.bytes())))
+      (op.kind != OpKind::kAllreduce || memory_.owns(op.output, op.bytes())))
     return Status::ok();
   const std::lock_guard<std::mutex> lock(stagingMutex_);
   if (direct_.hasStaging()) return Status::ok();

@@ -17,7 +17,6 @@ using shm::tagLow;
 namespace {
 
 constexpr uint64_t kChunkBytes = 256 << 10;  // Of one slice; what a rank claims at a time.
-constexpr int kSegmentTimeoutMs = 10000;
 constexpr std::chrono::seconds kLastCopiesLimit{10};
 
 // How an operation is cut: `slices` equal parts, each of chunks that are claimed one by one.
@@ -89,7 +88,7 @@ DirectPath::DirectPath(Connection& connection, Patience& patience, WaitNotes& no
       fencesPosts_(!connection.hasProcessBarrier() || connection.policy().spareCores == 0) {}
 
 bool DirectPath::offers(const Operation& op) const {
-  return connection_.policy().directEnabled != 0 && !shm::needsRows(op.kind);
+  return connection_.policy().directEnabled != 0 && !shm::gathers(op.kind);
 }
 
 DirectPath::End DirectPath::run(const Operation& op, uint32_t* index, bool* tried) {
@@ -130,6 +129,8 @@ DirectPath::End DirectPath::runPosted(const Operation& op, uint32_t index, uint3
   Tensors tensors;
   bool staged = false;
   if (!resolve(op, index, &tensors, &staged)) return End::kFailed;
+  if (op.kind == OpKind::kReducescatter)
+    return staged ? scatterStaged(op, index, tensors) : scatter(op, index, tensors);
   if (staged) return runStaged(op, index, tensors);
   return op.kind == OpKind::kBroadcast ? copyFromRoot(op, index, tensors)
                                        : sumSlices(op, index, tensors);
@@ -160,34 +161,20 @@ DirectPath::End DirectPath::runCopied(const Operation& op, uint32_t index, uint3
     std::memcpy(op.output, slots[op.root].bytes, op.bytes());
     return End::kDone;
   }
+  const uint64_t begin = op.resultBegin(rank_, size_);
   const void* inputs[shm::kMaxRanks];
-  for (int rank = 0; rank < size_; ++rank) inputs[rank] = slots[rank].bytes;
-  inputs[rank_] = op.input;  // Nearer than the copy, which the others are reading.
+  for (int rank = 0; rank < size_; ++rank) inputs[rank] = slots[rank].bytes + begin;
+  // Nearer than the copy, which the others are reading.
+  inputs[rank_] = static_cast<const char*>(op.input) + begin;
   void* output = op.output;
-  shm::reduce(op.reduceSpec(size_), inputs, size_, &output, 1, op.count);
+  shm::reduce(op.reduceSpec(size_), inputs, size_, &output, 1,
+              op.resultBytes(rank_, size_) / shm::dtypeSize(op.dtype));
   return End::kDone;
 }
 
 // Whether this rank's input goes to the others.
 bool DirectPath::gives(const Operation& op) const {
-  return op.kind == OpKind::kAllreduce || (op.kind == OpKind::kBroadcast && op.root == rank_);
-}
-
-// Where this rank's tensors lie, for the others.
-shm::DirectPayload DirectPath::payloadOf(const Operation& op) const {
-  const bool receivesOnly = op.kind == OpKind::kBroadcast && op.root != rank_;
-  const auto in = connection_.segments().locate(op.input, op.bytes());
-  const auto out =
-      op.kind == OpKind::kBroadcast ? in : connection_.segments().locate(op.output, op.bytes());
-  shm::DirectPayload payload{};
-  payload.staged = !receivesOnly && (!in || !out) ? 1 : 0;
-  const Place from = payload.staged != 0 ? staging_ : in.value_or(Place{});
-  const Place to = payload.staged != 0 ? staging_ : out.value_or(Place{});
-  payload.inSegment = from.segment;
-  payload.inOffset = from.offset;
-  payload.outSegment = to.segment;
-  payload.outOffset = to.offset;
-  return payload;
+  return shm::reduces(op.kind) || (op.kind == OpKind::kBroadcast && op.root == rank_);
 }
 
 // Shows what lies on this rank's line to the others.
@@ -264,33 +251,9 @@ void DirectPath::finishInline(const Operation& op, uint32_t index,
   // The zeros behind the payload too: whole vectors take half the time of a few elements.
   shm::reduce(op.reduceSpec(size_), inputs, size_, &output, 1,
               sizeof sums.bytes / shm::dtypeSize(op.dtype));
-  std::memcpy(op.output, sums.bytes, op.bytes());
-}
-
-// Turns every rank's places into addresses of this process.
-bool DirectPath::resolve(const Operation& op, uint32_t index, Tensors* tensors, bool* staged) {
-  for (int rank = 0; rank < size_; ++rank) {
-    const shm::DirectPayload payload = line(index, rank).payload;
-    tensors->staged[rank] = payload.staged != 0;
-    *staged = *staged || tensors->staged[rank];
-    if (op.kind == OpKind::kBroadcast && rank != op.root) continue;
-    const uint64_t bytes = payload.staged != 0 ? 2 * kStagingBlock : op.bytes();
-    for (const uint32_t segment : {payload.inSegment, payload.outSegment})
-      if (connection_.segments().region(segment).base == nullptr) {
-        const shm::Status arrived = connection_.awaitSegment(segment, kSegmentTimeoutMs);
-        if (!arrived.isOk()) connection_.fail(arrived);
-      }
-    tensors->input[rank] =
-        connection_.segments().region(payload.inSegment).at(payload.inOffset, bytes);
-    tensors->output[rank] =
-        connection_.segments().region(payload.outSegment).at(payload.outOffset, bytes);
-    if (tensors->input[rank] == nullptr || tensors->output[rank] == nullptr) {
-      connection_.fail({shm::Code::kInternal,
-                        "rank " + std::to_string(rank) + " posted memory outside its segments"});
-      return false;
-    }
-  }
-  return true;
+  const uint64_t resultBytes = op.resultBytes(rank_, size_);
+  if (resultBytes > 0)
+    std::memcpy(op.output, sums.bytes + op.resultBegin(rank_, size_), resultBytes);
 }
 
 // Claims and sums chunks of one slice until none is left; returns how many.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The direct path: blocking allreduce, broadcast and barrier that the waiting ranks of a job carry
-// out with each other over the board, while the daemon sleeps. An operation that does not come
-// together here (other name, other shape, a peer that went to the ring) is given back to be
-// submitted through the ring, where the daemon finds out what is wrong. shm/README.md has the
+// The direct path: blocking allreduce, broadcast, reducescatter and barrier that the waiting ranks
+// of a job carry out with each other over the board, while the daemon sleeps. An operation that
+// does not come together here (other name, other shape, a peer that went to the ring) is given back
+// to be submitted through the ring, where the daemon finds out what is wrong. shm/README.md has the
 // rules.
 
 #include <atomic>
@@ -75,7 +75,12 @@ class DirectPath {
   End sumSlices(const Operation& op, uint32_t index, const Tensors& tensors);
   uint32_t sumSlice(const Operation& op, uint32_t index, const Tensors& tensors, uint32_t slice);
   End copyFromRoot(const Operation& op, uint32_t index, const Tensors& tensors);
+  End scatter(const Operation& op, uint32_t index, const Tensors& tensors);
   End runStaged(const Operation& op, uint32_t index, const Tensors& tensors);
+  End scatterStaged(const Operation& op, uint32_t index, const Tensors& tensors);
+  template <typename CopyIn, typename Combine, typename CopyOut>
+  End forStagedBlocks(const Operation& op, uint32_t index, uint32_t blocks, const CopyIn& copyIn,
+                      const Combine& combine, const CopyOut& copyOut);
   End awaitPhase(const Operation& op, uint32_t index, bool summed, uint32_t blocks);
   End awaitFinished(const Operation& op, uint32_t index, uint32_t total);
   bool awaitCopies(uint32_t index, uint32_t others) const;

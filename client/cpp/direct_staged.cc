@@ -59,27 +59,49 @@ DirectPath::End DirectPath::awaitPhase(const Operation& op, uint32_t index, bool
   return toEnd(waited);
 }
 
-DirectPath::End DirectPath::runStaged(const Operation& op, uint32_t index, const Tensors& tensors) {
-  const auto blocks = static_cast<uint32_t>((op.bytes() + kStagingBlock - 1) / kStagingBlock);
-  const uint64_t elementBytes = shm::dtypeSize(op.dtype);
-  const bool isSum = op.kind == OpKind::kAllreduce;
-  const bool isSource = isSum || op.root == rank_;
-  const bool isForeign = tensors.staged[rank_];
+// Block by block: copyIn(b) brings this rank's part to where the others find it, combine(b) reads
+// what all have brought, copyOut(b) takes away what all have combined.
+template <typename CopyIn, typename Combine, typename CopyOut>
+DirectPath::End DirectPath::forStagedBlocks(const Operation& op, uint32_t index, uint32_t blocks,
+                                            const CopyIn& copyIn, const Combine& combine,
+                                            const CopyOut& copyOut) {
   shm::PhaseLine& mine = board_->phases[rank_];
   const auto publish = [&](std::atomic<uint64_t>* word, uint32_t count) {
     // seq_cst: publishes the block, and pairs with sleepers of the done bell.
     word->store(tagged(index, count), std::memory_order_seq_cst);
     shm::ring(board_->done);
   };
+  const auto bring = [&](uint32_t number) {
+    copyIn(number);
+    publish(&mine.copiedIn, number + 1);
+  };
+  bring(0);
+  for (uint32_t b = 0; b < blocks; ++b) {
+    if (b + 1 < blocks) bring(b + 1);  // Its buffer is free: all have combined block b - 1.
+    if (const End end = awaitPhase(op, index, false, b + 1); end != End::kDone) return end;
+    combine(b);
+    publish(&mine.summed, b + 1);
+    if (const End end = awaitPhase(op, index, true, b + 1); end != End::kDone) return end;
+    copyOut(b);
+  }
+  return End::kDone;
+}
+
+DirectPath::End DirectPath::runStaged(const Operation& op, uint32_t index, const Tensors& tensors) {
+  const auto blocks = static_cast<uint32_t>((op.bytes() + kStagingBlock - 1) / kStagingBlock);
+  const uint64_t elementBytes = shm::dtypeSize(op.dtype);
+  const bool isSum = op.kind == OpKind::kAllreduce;
+  const bool isSource = isSum || op.root == rank_;
+  const bool isForeign = tensors.staged[rank_];
   const auto copyIn = [&](uint32_t number) {
     const Block block = blockAt(op, number);
     if (isSource && isForeign)
       std::memcpy(tensors.output[rank_] + block.staging,
                   static_cast<const char*>(op.input) + block.begin, block.bytes);
-    publish(&mine.copiedIn, number + 1);
   };
   // Combines this rank's fixed part of the block for all, or takes the root's block whole.
-  const auto combine = [&](const Block& block) {
+  const auto combine = [&](uint32_t number) {
+    const Block block = blockAt(op, number);
     if (!isSum) {
       const char* source =
           tensors.input[op.root] + (tensors.staged[op.root] ? block.staging : block.begin);
@@ -104,19 +126,64 @@ DirectPath::End DirectPath::runStaged(const Operation& op, uint32_t index, const
     }
     shm::reduce(op.reduceSpec(size_), inputs, size_, outputs, size_, end - begin);
   };
-  copyIn(0);
-  for (uint32_t b = 0; b < blocks; ++b) {
-    if (b + 1 < blocks) copyIn(b + 1);  // Its buffer is free: all have summed block b - 1.
-    if (const End end = awaitPhase(op, index, false, b + 1); end != End::kDone) return end;
-    const Block block = blockAt(op, b);
-    combine(block);
-    publish(&mine.summed, b + 1);
-    if (const End end = awaitPhase(op, index, true, b + 1); end != End::kDone) return end;
+  const auto copyOut = [&](uint32_t number) {
+    const Block block = blockAt(op, number);
     if (isSum && isForeign)
       std::memcpy(static_cast<char*>(op.output) + block.begin,
                   tensors.output[rank_] + block.staging, block.bytes);
-  }
-  return End::kDone;
+  };
+  return forStagedBlocks(op, index, blocks, copyIn, combine, copyOut);
+}
+
+// Every rank combines the rows that are for it, straight into its own memory, and returns when
+// nobody reads its input any more.
+DirectPath::End DirectPath::scatter(const Operation& op, uint32_t index, const Tensors& tensors) {
+  const void* inputs[shm::kMaxRanks];
+  for (int rank = 0; rank < size_; ++rank)
+    inputs[rank] = tensors.input[rank] + op.resultBegin(rank_, size_);
+  void* output = op.output;
+  shm::reduce(op.reduceSpec(size_), inputs, size_, &output, 1,
+              op.resultBytes(rank_, size_) / shm::dtypeSize(op.dtype));
+  addFinished(index, 1, static_cast<uint32_t>(size_));
+  return awaitFinished(op, index, static_cast<uint32_t>(size_));
+}
+
+// As scatter. A block holds a piece of the rows of each rank, so that all combine at once.
+DirectPath::End DirectPath::scatterStaged(const Operation& op, uint32_t index,
+                                          const Tensors& tensors) {
+  const uint64_t piece = kStagingBlock / static_cast<uint64_t>(size_) / 64 * 64;
+  const uint64_t longest = op.resultBytes(0, size_);  // Rank 0 has no fewer rows than another.
+  const auto blocks = static_cast<uint32_t>((longest + piece - 1) / piece);
+  // Piece `number` of a rank's rows: where in its rows, and how long.
+  const auto pieceOf = [&](int receiver, uint32_t number) {
+    const uint64_t bytes = op.resultBytes(receiver, size_);
+    const uint64_t begin = std::min(bytes, number * piece);
+    return Block{begin, std::min(piece, bytes - begin),
+                 (number & 1) * kStagingBlock + static_cast<uint64_t>(receiver) * piece};
+  };
+  const auto copyIn = [&](uint32_t number) {
+    if (!tensors.staged[rank_]) return;
+    for (int receiver = 0; receiver < size_; ++receiver) {
+      const Block block = pieceOf(receiver, number);
+      const uint64_t from = op.resultBegin(receiver, size_) + block.begin;
+      if (block.bytes > 0)
+        std::memcpy(tensors.output[rank_] + block.staging,
+                    static_cast<const char*>(op.input) + from, block.bytes);
+    }
+  };
+  const auto combine = [&](uint32_t number) {
+    const Block block = pieceOf(rank_, number);
+    if (block.bytes == 0) return;
+    const void* inputs[shm::kMaxRanks];
+    for (int rank = 0; rank < size_; ++rank)
+      inputs[rank] =
+          tensors.input[rank] +
+          (tensors.staged[rank] ? block.staging : op.resultBegin(rank_, size_) + block.begin);
+    void* output = static_cast<char*>(op.output) + block.begin;
+    shm::reduce(op.reduceSpec(size_), inputs, size_, &output, 1,
+                block.bytes / shm::dtypeSize(op.dtype));
+  };
+  return forStagedBlocks(op, index, blocks, copyIn, combine, [](uint32_t) {});
 }
 
 }  // namespace rueda::client

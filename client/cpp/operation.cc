@@ -65,6 +65,11 @@ uint64_t Operation::resultBytes(int rank, int size) const {
   return shm::scatteredRows(static_cast<uint64_t>(shape[0]), size, rank).count * rowBytes();
 }
 
+uint64_t Operation::resultBegin(int rank, int size) const {
+  if (kind != shm::OpKind::kReducescatter) return 0;
+  return shm::scatteredRows(static_cast<uint64_t>(shape[0]), size, rank).begin * rowBytes();
+}
+
 uint32_t signatureOf(const Operation& op) {
   WordHash hash;
   hash.add(op.name.size() << 32 | op.ndim << 24 | uint32_t(op.kind) << 16 |

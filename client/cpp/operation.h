@@ -30,8 +30,10 @@ struct Operation {
 
   uint64_t bytes() const { return count * shm::dtypeSize(dtype); }
   uint64_t rowBytes() const;  // REQUIRES: ndim > 0.
-  // Of what this rank gets, but for kinds that gather.
+  // What `rank` gets, but for kinds that gather: how much, and where that lies in a tensor of the
+  // whole result.
   uint64_t resultBytes(int rank, int size) const;
+  uint64_t resultBegin(int rank, int size) const;
   shm::ReduceSpec reduceSpec(int ranks) const {
     return {dtype, reduceOp, ranks, prescale, postscale};
   }

@@ -28,8 +28,8 @@ def main(argv=None):
     """Runs the command line `argv`; returns the exit status.
 
     0 when all ranks succeeded, else that of the rank that failed first, 128 + number for a signal;
-    2 for a wrong command line or setting, 126 when the daemon cannot start, 127 when the command is
-    missing.
+    2 for a wrong command line or setting, 126 when the daemon cannot start or output cannot be
+    written, 127 when the command is missing.
     """
     _open_standard_descriptors()
     options = arguments.parse(sys.argv[1:] if argv is None else argv)
