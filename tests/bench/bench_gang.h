@@ -32,6 +32,8 @@ struct Work {
   float* tensor = nullptr;
   std::vector<Slice> slices;
   std::function<void()> call;
+  // Empty, or what is wrong with a result that is not the sum in place.
+  std::function<std::string()> wrong;
   // Rewrite the tensor before each call, start large ones together, check the sums at both ends.
   bool touch = true;
   // When set, answers the command itself with this text, and `call` is not used.

@@ -2,7 +2,7 @@
 // rueda's allreduce over the C ABI. A tensor lies in memory from rueda_alloc ("shared") or in
 // memory of the process alone ("private"). usage: bench_rueda FOLDER RANK RANKS SOCKET JOB
 // [isolated] kinds: {shared,private}-{sync,async}, resnet-{sync,async,flat},
-// private-resnet-{sync,async,flat},
+// private-resnet-{sync,async,flat}, {shared,private}-{allgather,alltoall,broadcast,reducescatter},
 //        open (the first), reopen (close and open again), memory (KiB before open / after it / now)
 #include <cstdio>
 #include <cstdlib>
@@ -157,20 +157,63 @@ class RuedaRank {
     for (rueda_handle handle : handles_) need(rueda_wait(session_, handle, 0), "rueda_wait");
   }
 
+  // Turns the one operation of `work` into a collective that does not sum in place.
+  void makeCollective(const std::string& kind, Work* work) {
+    rueda_op& op = operations_[0];
+    const size_t count = work->slices[0].count;
+    const int ranks = gang_.ranks();
+    const size_t part = count / size_t(ranks);
+    if (kind == "broadcast") {
+      op.kind = RUEDA_BROADCAST;
+      const float* tensor = work->tensor;
+      work->call = [this] { runEach(); };
+      work->wrong = [=] { return wrongValues(tensor, count, 1); };
+    } else if (kind == "reducescatter") {
+      op.kind = RUEDA_REDUCESCATTER;
+      float* const output = work->tensor + (count + kAlignment - 1) / kAlignment * kAlignment;
+      op.output = output;
+      work->call = [this] { runEach(); };
+      work->wrong = [=] { return wrongValues(output, part, float(ranks * (ranks + 1) / 2)); };
+    } else if (kind == "allgather" || kind == "alltoall") {
+      op.kind = kind == "allgather" ? RUEDA_ALLGATHER : RUEDA_ALLTOALL;
+      op.output = nullptr;
+      const size_t block = kind == "allgather" ? count : part;
+      work->call = [this] { gatherOnce(); };
+      work->wrong = [=] { return wrongBlocks(gathered_, block, ranks); };
+    }
+  }
+
+  // The rows stay readable until the next call gives them back.
+  void gatherOnce() {
+    if (gathered_ != nullptr) need(rueda_release(session_, handles_[0]), "rueda_release");
+    gathered_ = nullptr;
+    need(rueda_submit(session_, &operations_[0], 1, &handles_[0]), "rueda_submit");
+    need(rueda_wait(session_, handles_[0], 0), "rueda_wait");
+    rueda_gathered result{};
+    result.struct_size = sizeof result;
+    need(rueda_gather_result(session_, handles_[0], &result), "rueda_gather_result");
+    gathered_ = static_cast<const float*>(result.data);
+  }
+
   Work tensorWork(const std::string& kind, size_t bytes, bool isPrivate) {
     Work work;
     const bool set = kind.rfind("resnet-", 0) == 0;
     work.slices = set ? resnet50Slices() : std::vector<Slice>{{0, bytes / sizeof(float)}};
     if (kind == "resnet-flat") work.slices = {{0, totalCount(work.slices)}};
-    const size_t needed = spanOf(work.slices) * sizeof(float) + kAlignment;
+    size_t needed = (spanOf(work.slices) + kAlignment) * sizeof(float);
+    if (kind == "reducescatter") needed *= 2;  // The result lies behind.
     work.tensor = isPrivate ? private_.ensure(needed) : ensureShared(needed);
     if (work.tensor == nullptr) return work;
+    if (gathered_ != nullptr) need(rueda_release(session_, handles_[0]), "rueda_release");
+    gathered_ = nullptr;
     operations_ = operationsFor(work.tensor, work.slices);
     handles_.assign(operations_.size(), 0);
     if (kind == "sync" || kind == "resnet-sync" || kind == "resnet-flat") {
       work.call = [this] { runEach(); };
     } else if (kind == "async" || kind == "resnet-async") {
       work.call = [this] { submitEach(); };
+    } else {
+      makeCollective(kind, &work);
     }
     return work;
   }
@@ -181,6 +224,7 @@ class RuedaRank {
   void* shared_ = nullptr;
   size_t sharedBytes_ = 0;
   PrivateBuffer private_;
+  const float* gathered_ = nullptr;  // Of handles_[0], not released yet.
   std::vector<std::string> names_;
   std::vector<int64_t> shapes_;
   std::vector<rueda_op> operations_;

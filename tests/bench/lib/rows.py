@@ -17,12 +17,15 @@ Row = namedtuple("Row", "name ranks workload ours peers target metric limit_us")
 SIZES = {"4B": 4, "1K": 1 << 10, "64K": 64 << 10, "1M": 1 << 20, "16M": 16 << 20, "64M": 64 << 20,
          "256M": 256 << 20}
 RESNET_BYTES = 25557032 * 4
+# What each rank gives to a collective that does not sum in place.
+COLLECTIVE_SIZES = {"4K": 4 << 10, "1M": 1 << 20, "16M": 16 << 20, "64M": 64 << 20}
+COLLECTIVES = ("allgather", "alltoall", "broadcast", "reducescatter")
 # At the end of a workload: measured while as many other processes as there are cores compute.
 BUSY = "+busy"
 MODELS = {"cnn": 38050 * 4, "mlp": 85002 * 4, "mlp-wide": 4349962 * 4}  # Bytes of gradients.
 
 # Calls a round, full and quick; training: steps.
-ITERATIONS = {"4B": (5000, 3000), "1K": (5000, 3000), "64K": (1000, 600), "1M": (200, 120),
+ITERATIONS = {"4B": (5000, 3000), "4K": (3000, 1500), "1K": (5000, 3000), "64K": (1000, 600), "1M": (200, 120),
               "16M": (16, 8), "64M": (7, 5), "256M": (3, 3), "resnet": (7, 3),
               "4B+busy": (2000, 600), "1M+busy": (100, 40), "cnn": (250, 120), "mlp": (1000, 400),
               "mlp-wide": (50, 25)}
@@ -48,6 +51,8 @@ RESNET_AGAINST_TORCH = {2: Target(15, 30, 40), 4: Target(25, 45, 55)}
 RESNET_AGAINST_FLAT = Target(1 / 1.6, 1 / 1.25, 1 / 1.1)
 SHARE_OF_LIMIT = {(2, "64M"): Target(0.65, 0.85, 0.95), (2, "1M"): Target(None, None, 0.60)}
 PRIVATE_AGAINST_MPI = {"64M": Target(0.8, 1.1, 1.5)}
+# At 1 MiB and more, and at 4 KiB.
+COLLECTIVES_AGAINST_MPI = {"large": Target(None, 2.5, None), "small": Target(None, 1.0, None)}
 # The daemon's sum of 4 B may take 1.5 sleeping round trips; at 1 MiB it must beat MPI.
 DAEMON_AGAINST_MPI = {(2, "1M"): Target(1.3, None, None)}
 DAEMON_AGAINST_FUTEX = Target(1 / 1.5, None, None)
@@ -110,6 +115,17 @@ def _python_rows(ranks, size):
                         [("torch-gloo", "sync")]) for way in ("shared-sync", "private-sync")]
 
 
+def _collective_rows(ranks, size):
+    """Collectives that move rows, or scatter sums, in shared and in private memory."""
+    target = COLLECTIVES_AGAINST_MPI["small" if size == "4K" else "large"]
+    rows = []
+    for kind in COLLECTIVES:
+        mpi = _every(MPI, kind)
+        rows += [_row(f"{kind}-mpi", ranks, size, ("rueda", f"shared-{kind}"), mpi, target),
+                 _row(f"{kind}-private-mpi", ranks, size, ("rueda", f"private-{kind}"), mpi)]
+    return rows
+
+
 def _resnet_rows(ranks):
     """ResNet-50's 161 gradients, one by one."""
     mpi = _every(MPI, "resnet-async", "resnet-sync")
@@ -155,6 +171,8 @@ def comparison_rows():
             rows += _tensor_rows(ranks, size)
             if size in ("4B", "1M", "64M"):
                 rows += _python_rows(ranks, size)
+        for size in COLLECTIVE_SIZES:
+            rows += _collective_rows(ranks, size)
         rows += _resnet_rows(ranks)
         rows += _busy_rows(ranks, "4B") + _busy_rows(ranks, "1M")
         if ranks == 2:
@@ -168,7 +186,7 @@ def bytes_of(workload):
     if workload == "resnet":
         return RESNET_BYTES
     workload = workload.removesuffix(BUSY)
-    return SIZES[workload] if workload in SIZES else MODELS[workload]
+    return {**SIZES, **COLLECTIVE_SIZES, **MODELS}[workload]
 
 
 def select(rows, globs, quick):
