@@ -104,30 +104,6 @@ inline size_t spanOf(const std::vector<Slice>& slices) {
   return slices.empty() ? 0 : slices.back().offset + slices.back().count;
 }
 
-// Empty when block r of `values`, of `count` floats each, holds r + 1 throughout: what rank r gave.
-inline std::string wrongBlocks(const float* values, size_t count, int blocks) {
-  for (int block = 0; block < blocks; ++block) {
-    for (size_t i = 0; i < count; ++i) {
-      const float got = values[size_t(block) * count + i];
-      if (got != float(block + 1)) {
-        return "wrong value in block " + std::to_string(block) + " at element " +
-               std::to_string(i) + ": " + std::to_string(got);
-      }
-    }
-  }
-  return "";
-}
-
-// Empty when all of `values` is `wanted`.
-inline std::string wrongValues(const float* values, size_t count, float wanted) {
-  for (size_t i = 0; i < count; ++i) {
-    if (values[i] != wanted) {
-      return "wrong value at element " + std::to_string(i) + ": " + std::to_string(values[i]);
-    }
-  }
-  return "";
-}
-
 // Memory of this process alone that grows on demand; every page is touched when it is made.
 class PrivateBuffer {
  public:

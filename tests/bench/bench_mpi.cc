@@ -5,6 +5,7 @@
 #include <mpi.h>
 
 #include "tests/bench/bench_gang.h"
+#include "tests/bench/check_result.h"
 
 namespace rueda::bench {
 namespace {

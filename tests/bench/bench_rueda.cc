@@ -9,6 +9,7 @@
 
 #include "client/c/rueda.h"
 #include "tests/bench/bench_gang.h"
+#include "tests/bench/check_result.h"
 
 namespace rueda::bench {
 namespace {
