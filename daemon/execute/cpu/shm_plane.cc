@@ -32,10 +32,10 @@ void runPiece(const FusedOp& op, const Piece& piece) {
   }
   const void* inputs[shm::kMaxRanks];
   void* outputs[shm::kMaxRanks];
-  for (size_t r = 0; r < slice.inputs.size(); ++r) {
+  for (size_t r = 0; r < slice.inputs.size(); ++r)
     inputs[r] = static_cast<const char*>(slice.inputs[r]) + offset;
+  for (size_t r = 0; r < slice.outputs.size(); ++r)
     outputs[r] = static_cast<char*>(slice.outputs[r]) + offset;
-  }
   shm::reduce(op.reduce, inputs, static_cast<int>(slice.inputs.size()), outputs,
               static_cast<int>(slice.outputs.size()), piece.count);
 }
