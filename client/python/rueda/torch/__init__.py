@@ -23,11 +23,13 @@ from rueda.torch.ops import (allgather, allgather_async, allreduce, allreduce_, 
                              allreduce_async_, barrier, broadcast, broadcast_, broadcast_async,
                              broadcast_async_, poll, synchronize)
 from rueda.torch.optimizer import DistributedOptimizer
+from rueda.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
     'Adasum', 'Average', 'Compression', 'Compressor', 'DaemonLostError', 'DistributedOptimizer',
     'HorovodInternalError', 'Max', 'Min', 'MismatchError', 'Product', 'RankLostError',
-    'ShutDownError', 'Sum', '__version__', 'allgather', 'allgather_async', 'allgather_object',
+    'ShutDownError', 'Sum', 'SyncBatchNorm', '__version__', 'allgather', 'allgather_async',
+    'allgather_object',
     'allreduce', 'allreduce_', 'allreduce_async', 'allreduce_async_', 'barrier', 'broadcast',
     'broadcast_', 'broadcast_async', 'broadcast_async_', 'broadcast_object',
     'broadcast_optimizer_state', 'broadcast_parameters', 'ccl_built', 'cross_rank', 'cross_size',
@@ -44,7 +46,6 @@ _NO_CHECK = 'rueda is not built for one version of PyTorch, so leave the call ou
 # Names of horovod.torch that are missing here, and what a script can do without them.
 _NOT_YET = {
     'ProcessSet': _NO_SETS,
-    'SyncBatchNorm': 'torch.nn.GroupNorm needs nothing from other ranks',
     'add_process_set': _NO_SETS,
     'alltoall': 'call allgather() and take the parts meant for this rank',
     'alltoall_async': 'call allgather_async() and take the parts meant for this rank',
