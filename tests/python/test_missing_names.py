@@ -6,7 +6,7 @@ import pytest
 import rueda.torch as hvd
 
 NAMES = ['ProcessSet', 'add_process_set', 'alltoall', 'alltoall_async',
-         'check_installed_version', 'elastic', 'grouped_reducescatter',
+         'check_installed_version', 'grouped_reducescatter',
          'grouped_reducescatter_async', 'join', 'reducescatter', 'reducescatter_async',
          'remove_process_set', 'sparse_allreduce_async']
 

@@ -12,6 +12,7 @@ from rueda import (Adasum, Average, Max, Min, Product, Sum, __version__, ccl_bui
 from rueda.compression import Compressor
 from rueda.exceptions import (DaemonLostError, HorovodInternalError, MismatchError, RankLostError,
                               ShutDownError)
+from rueda.torch import elastic
 from rueda.torch.compression import Compression
 from rueda.torch.functions import broadcast_optimizer_state, broadcast_parameters
 from rueda.torch.grouped import (grouped_allgather, grouped_allgather_async, grouped_allreduce,
@@ -33,7 +34,7 @@ __all__ = [
     'allreduce', 'allreduce_', 'allreduce_async', 'allreduce_async_', 'barrier', 'broadcast',
     'broadcast_', 'broadcast_async', 'broadcast_async_', 'broadcast_object',
     'broadcast_optimizer_state', 'broadcast_parameters', 'ccl_built', 'cross_rank', 'cross_size',
-    'cuda_built', 'ddl_built', 'global_process_set', 'gloo_built', 'gloo_enabled',
+    'cuda_built', 'ddl_built', 'elastic', 'global_process_set', 'gloo_built', 'gloo_enabled',
     'grouped_allgather', 'grouped_allgather_async', 'grouped_allreduce', 'grouped_allreduce_',
     'grouped_allreduce_async', 'grouped_allreduce_async_', 'init', 'is_homogeneous',
     'is_initialized', 'local_rank', 'local_size', 'mpi_built', 'mpi_enabled',
@@ -51,7 +52,6 @@ _NOT_YET = {
     'alltoall_async': 'call allgather_async() and take the parts meant for this rank',
     'check_extension': _NO_CHECK,
     'check_installed_version': _NO_CHECK,
-    'elastic': 'save checkpoints, and start the job again when a rank is lost',
     'grouped_alltoall': 'call grouped_allgather() and take the parts meant for this rank',
     'grouped_alltoall_async':
         'call grouped_allgather_async() and take the parts meant for this rank',
