@@ -12,7 +12,7 @@ from rueda import (Adasum, Average, Max, Min, Product, Sum, __version__, ccl_bui
 from rueda.compression import Compressor
 from rueda.exceptions import (DaemonLostError, HorovodInternalError, MismatchError, RankLostError,
                               ShutDownError)
-from rueda.torch import elastic
+from rueda.torch import elastic, mpi_ops
 from rueda.torch.compression import Compression
 from rueda.torch.functions import broadcast_optimizer_state, broadcast_parameters
 from rueda.torch.grouped import (grouped_allgather, grouped_allgather_async, grouped_allreduce,
@@ -37,7 +37,7 @@ __all__ = [
     'cuda_built', 'ddl_built', 'elastic', 'global_process_set', 'gloo_built', 'gloo_enabled',
     'grouped_allgather', 'grouped_allgather_async', 'grouped_allreduce', 'grouped_allreduce_',
     'grouped_allreduce_async', 'grouped_allreduce_async_', 'init', 'is_homogeneous',
-    'is_initialized', 'local_rank', 'local_size', 'mpi_built', 'mpi_enabled',
+    'is_initialized', 'local_rank', 'local_size', 'mpi_built', 'mpi_enabled', 'mpi_ops',
     'mpi_threads_supported', 'nccl_built', 'poll', 'rank', 'rocm_built', 'shared_zeros', 'shutdown',
     'size', 'start_timeline', 'stop_timeline', 'synchronize',
 ]
@@ -60,7 +60,6 @@ _NOT_YET = {
         'call grouped_allreduce_async() and take the rows of this rank',
     'join': 'give every rank the same number of batches, '
             'as torch.utils.data.DistributedSampler does',
-    'mpi_ops': 'its functions are those of rueda.torch itself',
     'reducescatter': 'call allreduce() and take the rows of this rank',
     'reducescatter_async': 'call allreduce_async() and take the rows of this rank',
     'remove_process_set': _NO_SETS,
