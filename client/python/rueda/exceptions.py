@@ -12,6 +12,30 @@ class HorovodInternalError(RuntimeError):
     """A collective operation failed after it had been accepted, or the session has ended."""
 
 
+class HostsUpdatedInterrupt(RuntimeError):
+    """The hosts of the job have changed; raised by State.commit() and check_host_updates().
+
+    `skip_sync`: nobody has joined, so that the states of all ranks are still equal.
+    """
+
+    def __init__(self, skip_sync=False):
+        super().__init__('the hosts of the job have changed')
+        self.skip_sync = skip_sync
+
+
+class HorovodVersionMismatchError(ImportError):
+    """An extension was built for another version of a framework than the one that is installed.
+
+    For scripts that catch it: rueda is not built for a version and never raises it.
+    """
+
+    def __init__(self, name, version, installed_version):
+        super().__init__(f'built for {name} {version}, but {installed_version} is installed')
+        self.name = name
+        self.version = version
+        self.installed_version = installed_version
+
+
 class MismatchError(HorovodInternalError):
     """Ranks disagree on dtype, shape, operation, root or scale. The session stays usable."""
 

@@ -12,6 +12,7 @@ from rueda import (Adasum, Average, Max, Min, Product, Sum, __version__, ccl_bui
 from rueda.compression import Compressor
 from rueda.exceptions import (DaemonLostError, HorovodInternalError, MismatchError, RankLostError,
                               ShutDownError)
+from rueda.torch import elastic, mpi_ops
 from rueda.torch.compression import Compression
 from rueda.torch.functions import broadcast_optimizer_state, broadcast_parameters
 from rueda.torch.grouped import (grouped_allgather, grouped_allgather_async, grouped_allreduce,
@@ -27,19 +28,21 @@ from rueda.torch.rows import (alltoall, alltoall_async, grouped_alltoall, groupe
                               grouped_reducescatter, grouped_reducescatter_async, reducescatter,
                               reducescatter_async)
 from rueda.torch.sparse import sparse_allreduce_async
+from rueda.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
     'Adasum', 'Average', 'Compression', 'Compressor', 'DaemonLostError', 'DistributedOptimizer',
     'HorovodInternalError', 'Max', 'Min', 'MismatchError', 'Product', 'RankLostError',
-    'ShutDownError', 'Sum', '__version__', 'allgather', 'allgather_async', 'allgather_object',
-    'allreduce', 'allreduce_', 'allreduce_async', 'allreduce_async_', 'alltoall', 'alltoall_async',
-    'barrier', 'broadcast', 'broadcast_', 'broadcast_async', 'broadcast_async_', 'broadcast_object',
-    'broadcast_optimizer_state', 'broadcast_parameters', 'ccl_built', 'cross_rank', 'cross_size',
-    'cuda_built', 'ddl_built', 'global_process_set', 'gloo_built', 'gloo_enabled',
-    'grouped_allgather', 'grouped_allgather_async', 'grouped_allreduce', 'grouped_allreduce_',
-    'grouped_allreduce_async', 'grouped_allreduce_async_', 'grouped_alltoall',
-    'grouped_alltoall_async', 'grouped_reducescatter', 'grouped_reducescatter_async', 'init',
-    'is_homogeneous', 'is_initialized', 'local_rank', 'local_size', 'mpi_built', 'mpi_enabled',
+    'ShutDownError', 'Sum', 'SyncBatchNorm', '__version__', 'allgather', 'allgather_async',
+    'allgather_object', 'allreduce', 'allreduce_', 'allreduce_async', 'allreduce_async_',
+    'alltoall', 'alltoall_async', 'barrier', 'broadcast', 'broadcast_', 'broadcast_async',
+    'broadcast_async_', 'broadcast_object', 'broadcast_optimizer_state', 'broadcast_parameters',
+    'ccl_built', 'cross_rank', 'cross_size', 'cuda_built', 'ddl_built', 'elastic',
+    'global_process_set', 'gloo_built', 'gloo_enabled', 'grouped_allgather',
+    'grouped_allgather_async', 'grouped_allreduce', 'grouped_allreduce_', 'grouped_allreduce_async',
+    'grouped_allreduce_async_', 'grouped_alltoall', 'grouped_alltoall_async',
+    'grouped_reducescatter', 'grouped_reducescatter_async', 'init', 'is_homogeneous',
+    'is_initialized', 'local_rank', 'local_size', 'mpi_built', 'mpi_enabled', 'mpi_ops',
     'mpi_threads_supported', 'nccl_built', 'poll', 'rank', 'reducescatter', 'reducescatter_async',
     'rocm_built', 'shared_zeros', 'shutdown', 'size', 'sparse_allreduce_async', 'start_timeline',
     'stop_timeline', 'synchronize',
@@ -50,14 +53,11 @@ _NO_CHECK = 'rueda is not built for one version of PyTorch, so leave the call ou
 # Names of horovod.torch that are missing here, and what a script can do without them.
 _NOT_YET = {
     'ProcessSet': _NO_SETS,
-    'SyncBatchNorm': 'torch.nn.GroupNorm needs nothing from other ranks',
     'add_process_set': _NO_SETS,
     'check_extension': _NO_CHECK,
     'check_installed_version': _NO_CHECK,
-    'elastic': 'save checkpoints, and start the job again when a rank is lost',
     'join': 'give every rank the same number of batches, '
             'as torch.utils.data.DistributedSampler does',
-    'mpi_ops': 'its functions are those of rueda.torch itself',
     'remove_process_set': _NO_SETS,
 }
 

@@ -9,7 +9,7 @@ import torch
 
 from rueda import _session
 from rueda.torch._tensors import as_memory
-from rueda.torch.objects import broadcast_object
+from rueda.torch.objects import allgather_object, broadcast_object  # noqa: F401 - for scripts
 from rueda.torch.ops import broadcast_operation, start_group, synchronize
 
 

@@ -53,7 +53,6 @@ class GradientReducer:
         # A compressor of the user's may send anything, so each gradient goes on its own.
         self._flat = settings.compression in (Compression.none, Compression.fp16)
         self._number = next(_numbers)
-        self._plans = 0
         self._slots = {}
         self._groups = []
         self._buckets = None
@@ -201,8 +200,8 @@ class GradientReducer:
                  f'strides {slot.parameter.stride()}' for slot in self._slots.values()]
         lines.append(f'{len(self._groups)} groups of parameters: '
                      + str([[slot.name for slot in group] for group in self._groups]))
-        name = f'gradients.{self._number}.plan.{self._plans}'
-        self._plans += 1
+        # Numbered by the session: when one ends by an error, not all ranks may have come this far.
+        name = _session.current().name(f'gradients.{self._number}.plan', None)
         digests = allgather_object(hashlib.sha256('\n'.join(lines).encode()).digest(), name)
         if len(set(digests)) > 1:
             raise MismatchError(_difference(self._number, allgather_object(lines, name + '.text')))
@@ -215,8 +214,12 @@ class GradientReducer:
         self._buckets = self._session = None
 
     def release_memory(self):
-        """Called before the session ends: its memory goes away, the gradients must not."""
+        """Called before the session ends: its memory goes away, the gradients must not.
+
+        A step that is under way is given up: the next session begins a new one.
+        """
         self._release()
+        self._begin_step()
 
 
 def _abridged(slots):
