@@ -56,6 +56,9 @@ Status Client::checkOperation(const Operation& op) const {
                                         " ranks"};
   if (op.kind == OpKind::kAllgather && op.ndim == 0)
     return {Code::kInvalidArgument, describe(op) + ": a scalar has no rows to gather"};
+  if (op.kind == OpKind::kAllreduce && !shm::canReduce(op.dtype, op.reduceOp))
+    return {Code::kInvalidArgument,
+            describe(op) + ": " + shm::impossibleReduction(op.dtype, op.reduceOp)};
   const bool needsInput = op.kind == OpKind::kAllreduce || op.kind == OpKind::kAllgather ||
                           (op.kind == OpKind::kBroadcast && op.root == options_.rank);
   const bool needsOutput = op.kind == OpKind::kAllreduce || op.kind == OpKind::kBroadcast;

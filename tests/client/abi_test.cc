@@ -85,6 +85,22 @@ TEST_CASE("data types are described from number 0 on, without a gap") {
   CHECK(rueda_describe_dtype(256, &info) == RUEDA_INVALID_ARGUMENT);
 }
 
+TEST_CASE("a reduction that the type does not have is refused before it is submitted") {
+  DaemonFixture daemon;
+  const Session session = open(optionsOf(daemon));
+  float parts[2] = {1, 2};
+  rueda_op op = sum("x", parts, nullptr, 0);
+  op.dtype = RUEDA_COMPLEX64;
+  op.reduce_op = RUEDA_MIN;
+  CHECK(rueda_run(session.get(), &op) == RUEDA_INVALID_ARGUMENT);
+  CHECK(lastError() == "allreduce 'x': complex64 has no min");
+  rueda_handle handle = 0;
+  CHECK(rueda_submit(session.get(), &op, 1, &handle) == RUEDA_INVALID_ARGUMENT);
+  CHECK(lastError() == "allreduce 'x': complex64 has no min");
+  op.reduce_op = RUEDA_PRODUCT;
+  CHECK(rueda_run(session.get(), &op) == RUEDA_OK);
+}
+
 TEST_CASE("ranks that are none of the job are refused without a daemon") {
   rueda_options options{};
   options.struct_size = sizeof options;
