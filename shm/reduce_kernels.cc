@@ -19,7 +19,7 @@ namespace {
 // stay in the first-level cache beside the eight input streams of one loop, and one fits any
 // thread's stack at every level of the tree.
 constexpr size_t kBlockBytes = 4096;
-static_assert(kBlockBytes % 128 == 0, "blocks end with a whole vector, or a pair of them");
+static_assert(kBlockBytes % 256 == 0, "blocks end with a whole vector, or two or four of them");
 
 // Rounding to nearest, denormals kept, exceptions masked: results must not depend on what the
 // calling thread has set (training scripts do set flush-to-zero). Reading costs a few cycles,
