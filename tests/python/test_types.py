@@ -126,6 +126,8 @@ def body_float8():
         if name not in DTYPES:
             continue
         dtype = DTYPES[name]
+        sent, _ = hvd.Compression.fp16.compress(sample(0, dtype))
+        assert sent.dtype == dtype  # As float16 it would be twice as long.
         everything = torch.arange(256, dtype=torch.uint8)
         mine = (everything if hvd.rank() == 0 else everything.roll(77)).view(dtype)
         wanted = everything.view(dtype).float() + everything.roll(77).view(dtype).float()
