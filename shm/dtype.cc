@@ -42,6 +42,18 @@ const char* dtypeName(DType dtype) {
       return "bool";
     case DType::kBfloat16:
       return "bfloat16";
+    case DType::kUint32:
+      return "uint32";
+    case DType::kUint64:
+      return "uint64";
+    case DType::kFloat8E4m3fn:
+      return "float8_e4m3fn";
+    case DType::kFloat8E5m2:
+      return "float8_e5m2";
+    case DType::kComplex64:
+      return "complex64";
+    case DType::kComplex128:
+      return "complex128";
   }
   return "?";
 }
@@ -82,7 +94,17 @@ const char* opKindName(OpKind kind) {
 
 bool isFloating(DType dtype) {
   return dtype == DType::kFloat16 || dtype == DType::kBfloat16 || dtype == DType::kFloat32 ||
-         dtype == DType::kFloat64;
+         dtype == DType::kFloat64 || dtype == DType::kFloat8E4m3fn || dtype == DType::kFloat8E5m2;
+}
+
+bool isComplex(DType dtype) { return dtype == DType::kComplex64 || dtype == DType::kComplex128; }
+
+bool canReduce(DType dtype, ReduceOp op) {
+  return !isComplex(dtype) || (op != ReduceOp::kMin && op != ReduceOp::kMax);
+}
+
+std::string impossibleReduction(DType dtype, ReduceOp op) {
+  return std::string(dtypeName(dtype)) + " has no " + reduceOpName(op);
 }
 
 }  // namespace rueda::shm

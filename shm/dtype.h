@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace rueda::shm {
 
@@ -22,8 +23,14 @@ enum class DType : uint8_t {
   kFloat64 = 8,
   kBool = 9,
   kBfloat16 = 10,
+  kUint32 = 11,
+  kUint64 = 12,
+  kFloat8E4m3fn = 13,  // 4 bits of exponent, 3 of mantissa; no infinity, NaN 0x7f and 0xff.
+  kFloat8E5m2 = 14,    // The upper half of a float16.
+  kComplex64 = 15,     // Two float32: real part, imaginary part.
+  kComplex128 = 16,    // Two float64.
 };
-constexpr int kDTypeCount = 11;
+constexpr int kDTypeCount = 17;
 
 // Values of Horovod's constants, which scripts pass as integers. 2 (Adasum) is not offered here.
 enum class ReduceOp : uint8_t { kAverage = 0, kSum = 1, kMin = 3, kMax = 4, kProduct = 5 };
@@ -53,12 +60,14 @@ std::optional<DType> dtypeFromWire(uint8_t value);
 std::optional<ReduceOp> reduceOpFromWire(uint8_t value);
 std::optional<OpKind> opKindFromWire(uint8_t value);
 
-// Bytes of one element: 1, 2, 4 or 8.
+// Bytes of one element: 1, 2, 4, 8 or 16.
 constexpr size_t dtypeSize(DType dtype) {
   switch (dtype) {
     case DType::kUint8:
     case DType::kInt8:
     case DType::kBool:
+    case DType::kFloat8E4m3fn:
+    case DType::kFloat8E5m2:
       return 1;
     case DType::kUint16:
     case DType::kInt16:
@@ -66,18 +75,31 @@ constexpr size_t dtypeSize(DType dtype) {
     case DType::kBfloat16:
       return 2;
     case DType::kInt32:
+    case DType::kUint32:
     case DType::kFloat32:
       return 4;
     case DType::kInt64:
+    case DType::kUint64:
     case DType::kFloat64:
+    case DType::kComplex64:
       return 8;
+    case DType::kComplex128:
+      return 16;
   }
   return 1;
 }
 
-const char* dtypeName(DType dtype);     // "float32"
+const char* dtypeName(DType dtype);     // "float32", as torch and numpy say
 const char* reduceOpName(ReduceOp op);  // "sum"
 const char* opKindName(OpKind kind);    // "allreduce"
-bool isFloating(DType dtype);
+bool isFloating(DType dtype);           // Real ones: not complex.
+bool isComplex(DType dtype);
+
+// Whether elements of this type can be combined so: complex numbers have no order, hence no minimum
+// and no maximum; every other pair is possible.
+bool canReduce(DType dtype, ReduceOp op);
+// Why canReduce says no, for messages that begin with the operation and the tensor: "complex64 has
+// no min".
+std::string impossibleReduction(DType dtype, ReduceOp op);
 
 }  // namespace rueda::shm

@@ -22,7 +22,7 @@ constexpr uint32_t kRingSlots = 2048;     // Of each ring; a power of two.
 constexpr uint32_t kEntryBytes =
     128;  // Two cache lines: one transfer with the adjacent-line prefetch.
 constexpr uint64_t kMaxElements = uint64_t{1}
-                                  << 48;  // Keeps count × 8 bytes × ranks far from 2^64.
+                                  << 48;  // Keeps count × 16 bytes × ranks far from 2^64.
 
 enum class EntryType : uint8_t {
   kTail = 1,         // Continues the tail of the entry before it.

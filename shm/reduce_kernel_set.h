@@ -33,9 +33,9 @@ struct KernelsByInputs {
   Kernel of[kMaxDirectInputs + 1] = {};
 };
 
-// *Accumulators* are float for 16-bit floats, else the type itself. They stay within blocks that
-// have room for whole vectors, and may lie there in an order of the loops' own. Every loop may
-// write over its inputs.
+// *Accumulators* are float for 8-bit and 16-bit floats, else the type itself. They stay within
+// blocks that have room for whole vectors, and may lie there in an order of the loops' own. Every
+// loop may write over its inputs.
 struct KernelSet {
   size_t accumulatorBytes = 0;
   // Elements in, elements out: the whole reduction.
@@ -54,7 +54,7 @@ struct KernelSet {
 };
 
 // One table per instruction set; each is defined in a file compiled for it, so calling another
-// than plainKernels REQUIRES a CPU that has it.
+// than plainKernels REQUIRES a CPU that has it. Complex types have kMultiply only.
 const KernelSet& plainKernels(DType dtype, Combine combine);
 const KernelSet& avx2Kernels(DType dtype, Combine combine);
 const KernelSet& avx512Kernels(DType dtype, Combine combine);

@@ -19,7 +19,7 @@ namespace {
 // stay in the first-level cache beside the eight input streams of one loop, and one fits any
 // thread's stack at every level of the tree.
 constexpr size_t kBlockBytes = 4096;
-static_assert(kBlockBytes % 128 == 0, "blocks end with a whole vector, or a pair of them");
+static_assert(kBlockBytes % 256 == 0, "blocks end with a whole vector, or two or four of them");
 
 // Rounding to nearest, denormals kept, exceptions masked: results must not depend on what the
 // calling thread has set (training scripts do set flush-to-zero). Reading costs a few cycles,
@@ -101,7 +101,7 @@ Plan makePlan(const ReduceSpec& spec, Isa isa) {
     RUEDA_CHECK(spec.ranks >= 1);
     plan.postscale = spec.postscale / spec.ranks;
     if (!isFloating(spec.dtype) && spec.postscale == 1.0) {
-      const bool wide = spec.dtype == DType::kInt64;
+      const bool wide = plan.elementBytes == sizeof(int64_t);
       plan.postscale = wide ? spec.ranks : divisionFactor(spec.ranks);
       plan.post = wide ? Post::kDivide : Post::kScale;
       return plan;
@@ -242,8 +242,14 @@ const char* isaName(Isa isa) {
 
 void reduce(const ReduceSpec& spec, const void* const* inputs, int inputCount, void* const* outputs,
             int outputCount, size_t count, Isa isa) {
-  RUEDA_CHECK(inputCount >= 1);
+  RUEDA_CHECK(inputCount >= 1 && canReduce(spec.dtype, spec.op));
   if (count == 0 || outputCount == 0) return;
+  if (isComplex(spec.dtype) && combineOf(spec.op) == Combine::kAdd) {
+    // A sum of complex numbers is one of their parts.
+    ReduceSpec parts = spec;
+    parts.dtype = spec.dtype == DType::kComplex64 ? DType::kFloat32 : DType::kFloat64;
+    return reduce(parts, inputs, inputCount, outputs, outputCount, 2 * count, isa);
+  }
   const Plan plan = makePlan(spec, isa);
   const bool scaled = plan.pre || plan.post != Post::kNone;
   if (inputCount == 1 && !scaled && spec.dtype != DType::kBool) {

@@ -32,24 +32,31 @@ struct ReduceSpec {
 // Order: balanced binary tree over the inputs, aligned blocks of 2^j first: 4 inputs give
 // (0+1)+(2+3), 5 give ((0+1)+(2+3))+4.
 //
-// | type              | combined in | scaled in                                              |
-// |-------------------|-------------|--------------------------------------------------------|
-// | float32, float64  | itself      | itself, the factor rounded to it                       |
-// | float16, bfloat16 | float32     | float32; the result is rounded once, to nearest even   |
-// | integers          | itself,     | float64, truncated towards zero; the nearest integer   |
-// |                   | wrapping    | of the type if out of its range, 0 for NaN             |
-// | bool              | itself      | not at all                                             |
+// | type               | combined in | scaled in                                             |
+// |--------------------|-------------|-------------------------------------------------------|
+// | float32, float64   | itself      | itself, the factor rounded to it                      |
+// | 8- and 16-bit ones | float32     | float32; the result is rounded once, to nearest even  |
+// | complex            | itself      | each part as a float32 or float64 of its own          |
+// | integers           | itself,     | float64, truncated towards zero; the nearest integer  |
+// |                    | wrapping    | of the type if out of its range, 0 for NaN            |
+// | bool               | itself      | not at all                                            |
 //
 // An average of integers without postscale is the exact quotient sum / ranks, truncated (the sum
 // wraps first). bool: sum, average and max are "or", product and min are "and"; any byte but 0
 // is true, results are 0 or 1. A minimum or maximum with a NaN is NaN, and of two zeros the one
-// of the lower input stays. A NaN result is the positive quiet NaN. Denormals are kept, whatever
-// the calling thread has set. One input without a scale is copied bit by bit (bool as said).
+// of the lower input stays. A NaN result is the positive quiet NaN (of 8-bit floats: 0x7f), in
+// each part of a complex number by itself. Denormals are kept, whatever the calling thread has
+// set. One input without a scale is copied bit by bit (bool as said).
+//
+// 8-bit floats are rounded as `to(torch.float8_...)` of torch 2.15 does: e4m3fn saturates, so that
+// whatever is beyond 448, infinity too, becomes 448 (torch before 2.12 made it NaN); e5m2 does not,
+// from 61440 on, the middle between 57344 and 65536, all is infinity. Complex products are
+// (ac - bd) + (ad + bc)i in the type itself, as in torch and numpy.
 //
 // The result depends on the inputs only, not on `isa`, alignment or how a range is cut. Uses
 // 4 KiB of stack for each level of the tree above eight inputs.
 //
-// REQUIRES: inputCount >= 1; the CPU has `isa`.
+// REQUIRES: inputCount >= 1; canReduce(dtype, op); the CPU has `isa`.
 void reduce(const ReduceSpec& spec, const void* const* inputs, int inputCount, void* const* outputs,
             int outputCount, size_t count, Isa isa = bestIsa());
 

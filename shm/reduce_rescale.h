@@ -10,15 +10,16 @@
 namespace rueda::shm {
 namespace {  // NOLINT(google-build-namespaces): see reduce_vector.h.
 
-// The type's range in float64. kMost is the largest float64 that converts; only for 64 bits is it
-// less than the largest integer.
+// The type's range in float64. kMost is the largest float64 that converts; only for 64 bits, of
+// which float64 keeps 53, is it less than the largest integer.
 template <typename T>
 struct RangeOf {
   static constexpr bool kSigned = T(-1) < T(0);
   static constexpr int kValueBits = sizeof(T) * 8 - (kSigned ? 1 : 0);
   static constexpr double kEnd = 2.0 * static_cast<double>(uint64_t{1} << (kValueBits - 1));
   static constexpr double kLeast = kSigned ? -kEnd : 0.0;
-  static constexpr double kMost = sizeof(T) == 8 ? kEnd - 1024.0 : kEnd - 1.0;
+  static constexpr T kMax = static_cast<T>(~uint64_t{0} >> (64 - kValueBits));
+  static constexpr double kMost = sizeof(T) == 8 ? kEnd - (kSigned ? 1024.0 : 2048.0) : kEnd - 1.0;
 };
 
 // Element times scale in float64, truncated towards zero; the nearest integer of the type where
@@ -30,10 +31,12 @@ struct Rescale {
   using Elements = Vector<T, kLanes>;
   using Integers = Vector<int32_t, kLanes>;
   using Range = RangeOf<T>;
+  // Narrower ones convert by way of int32, which has all their values.
+  static constexpr bool kAtOnce = sizeof(T) == 8 || (sizeof(T) == 4 && !Range::kSigned);
 
   static RUEDA_INLINE Elements scale(Elements elements, Doubles factor) {
     Doubles value;
-    if constexpr (sizeof(T) == 8) {
+    if constexpr (kAtOnce) {
       value = __builtin_convertvector(elements, Doubles);
     } else {
       value = __builtin_convertvector(__builtin_convertvector(elements, Integers), Doubles);
@@ -41,16 +44,18 @@ struct Rescale {
     value = value * factor;
     value = value == value ? value : Doubles{};
     if constexpr (sizeof(T) == 8) {
-      const auto over = value >= Range::kEnd;
-      value = value > Range::kMost ? broadcast<Doubles>(Range::kMost) : value;
-      value = value < Range::kLeast ? broadcast<Doubles>(Range::kLeast) : value;
-      const Elements whole = __builtin_convertvector(value, Elements);
-      return over ? Elements{} + INT64_MAX : whole;
+      const Elements whole = __builtin_convertvector(inRange(value), Elements);
+      return value >= Range::kEnd ? Elements{} + Range::kMax : whole;
+    } else if constexpr (kAtOnce) {
+      return __builtin_convertvector(inRange(value), Elements);
     } else {
-      value = value > Range::kMost ? broadcast<Doubles>(Range::kMost) : value;
-      value = value < Range::kLeast ? broadcast<Doubles>(Range::kLeast) : value;
-      return __builtin_convertvector(__builtin_convertvector(value, Integers), Elements);
+      return __builtin_convertvector(__builtin_convertvector(inRange(value), Integers), Elements);
     }
+  }
+
+  static RUEDA_INLINE Doubles inRange(Doubles value) {
+    value = value > Range::kMost ? broadcast<Doubles>(Range::kMost) : value;
+    return value < Range::kLeast ? broadcast<Doubles>(Range::kLeast) : value;
   }
 
   static void run(const KernelCall& call) {
@@ -73,12 +78,13 @@ struct Rescale {
 
 // Exact division by postscale, a whole number >= 1. Only 64-bit integers need it: for narrower
 // ones a product in float64 gives the same (see divisionFactor in reduce_kernels.cc).
+template <typename T>
 struct Divide64 {
   static void run(const KernelCall& call) {
     const char* from = static_cast<const char*>(call.inputs[0]);
-    const int64_t divisor = static_cast<int64_t>(call.postscale);
-    for (size_t i = 0; i < call.count * sizeof(int64_t); i += sizeof(int64_t)) {
-      int64_t value;
+    const T divisor = static_cast<T>(call.postscale);
+    for (size_t i = 0; i < call.count * sizeof(T); i += sizeof(T)) {
+      T value;
       __builtin_memcpy(&value, from + i, sizeof(value));
       value /= divisor;
       for (int m = 0; m < call.outputCount; ++m) {

@@ -7,6 +7,8 @@
 
 #include <type_traits>
 
+#include "shm/reduce_complex.h"
+#include "shm/reduce_float8.h"
 #include "shm/reduce_loops.h"
 #include "shm/reduce_rescale.h"
 
@@ -74,7 +76,7 @@ constexpr KernelSet integerSet() {
   KernelSet set = unscaledSet<Native<Lane>, kCombine>();
   set.leafPre.of[1] = Rescale<T, true>::run;
   set.spreadPost = Rescale<T, false>::run;
-  if constexpr (sizeof(T) == 8) set.spreadDivide = Divide64::run;
+  if constexpr (sizeof(T) == 8) set.spreadDivide = Divide64<T>::run;
   return set;
 }
 
@@ -113,6 +115,18 @@ const KernelSet& kernelsOf(DType dtype) {
       return kBooleanSet < kOr ? Combine::kMax : Combine::kMin > ;
     case DType::kBfloat16:
       return kFloatSet<Bfloat16, kCombine>;
+    case DType::kUint32:
+      return kIntegerSet<uint32_t, kCombine>;
+    case DType::kUint64:
+      return kIntegerSet<uint64_t, kCombine>;
+    case DType::kFloat8E4m3fn:
+      return kFloatSet<Float8E4m3fn, kCombine>;
+    case DType::kFloat8E5m2:
+      return kFloatSet<Float8E5m2, kCombine>;
+    case DType::kComplex64:
+      return kFloatSet<Complex<float>, Combine::kMultiply>;
+    case DType::kComplex128:
+      return kFloatSet<Complex<double>, Combine::kMultiply>;
   }
   __builtin_unreachable();
 }

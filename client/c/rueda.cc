@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -117,6 +118,10 @@ Status toOperation(const rueda_op* from, Operation* op) {
   return countElements(raw, op);
 }
 
+std::optional<rueda::shm::DType> knownDtype(uint32_t dtype) {
+  return dtype < 256 ? rueda::shm::dtypeFromWire(static_cast<uint8_t>(dtype)) : std::nullopt;
+}
+
 Options toOptions(const rueda_options& raw) {
   Options options;
   options.rank = raw.rank;
@@ -151,9 +156,24 @@ const char* rueda_last_error(void) { return lastError.c_str(); }
 const char* rueda_code_name(int32_t code) { return rueda::shm::codeName(static_cast<Code>(code)); }
 
 uint32_t rueda_dtype_size(uint32_t dtype) {
-  const auto known =
-      dtype < 256 ? rueda::shm::dtypeFromWire(static_cast<uint8_t>(dtype)) : std::nullopt;
+  const auto known = knownDtype(dtype);
   return known ? static_cast<uint32_t>(rueda::shm::dtypeSize(*known)) : 0;
+}
+
+int32_t rueda_describe_dtype(uint32_t dtype, rueda_dtype_info* info) {
+  if (info == nullptr || info->struct_size < sizeof *info) return invalid("struct_size is not set");
+  return guarded([&]() -> Status {
+    const auto known = knownDtype(dtype);
+    if (!known) return {Code::kInvalidArgument, "no data type " + std::to_string(dtype)};
+    info->bytes = static_cast<uint32_t>(rueda::shm::dtypeSize(*known));
+    info->name = rueda::shm::dtypeName(*known);
+    info->reduce_ops = 0;
+    for (uint8_t op = 0; op < 32; ++op) {
+      const auto reduceOp = rueda::shm::reduceOpFromWire(op);
+      if (reduceOp && rueda::shm::canReduce(*known, *reduceOp)) info->reduce_ops |= 1u << op;
+    }
+    return Status::ok();
+  });
 }
 
 int32_t rueda_options_init(rueda_options* options) {

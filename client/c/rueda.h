@@ -59,7 +59,13 @@ typedef enum rueda_dtype {
   RUEDA_FLOAT32 = 7,
   RUEDA_FLOAT64 = 8,
   RUEDA_BOOL = 9,
-  RUEDA_BFLOAT16 = 10
+  RUEDA_BFLOAT16 = 10,
+  RUEDA_UINT32 = 11,
+  RUEDA_UINT64 = 12,
+  RUEDA_FLOAT8_E4M3FN = 13,
+  RUEDA_FLOAT8_E5M2 = 14,
+  RUEDA_COMPLEX64 = 15, /* two float32: real part, imaginary part */
+  RUEDA_COMPLEX128 = 16
 } rueda_dtype;
 
 typedef enum rueda_reduce_op {
@@ -81,6 +87,15 @@ typedef enum rueda_kind {
 
 typedef struct rueda_session rueda_session; /* opaque */
 typedef uint64_t rueda_handle;              /* of one asynchronous operation; never 0 */
+
+/* What can be done with a data type. All can be gathered and broadcast. */
+typedef struct rueda_dtype_info {
+  uint32_t struct_size;
+  uint32_t bytes;      /* of one element */
+  uint32_t reduce_ops; /* bit 1 << rueda_reduce_op for each that an allreduce can do */
+  uint32_t reserved;
+  const char* name; /* as torch and numpy say; static */
+} rueda_dtype_info;
 
 /* How to join a job. Fill with rueda_options_init, then change what is needed. */
 typedef struct rueda_options {
@@ -143,6 +158,9 @@ RUEDA_API const char* rueda_last_error(void);
 RUEDA_API const char* rueda_code_name(int32_t code);
 /* Bytes of one element, or 0 for an unknown dtype. */
 RUEDA_API uint32_t rueda_dtype_size(uint32_t dtype);
+/* Fills `info` (struct_size set by the caller first). Data types have the numbers from 0 on without
+   a gap: INVALID_ARGUMENT is the end of them. Never blocks. */
+RUEDA_API int32_t rueda_describe_dtype(uint32_t dtype, rueda_dtype_info* info);
 
 /* --- session ------------------------------------------------------------------------------- */
 

@@ -15,6 +15,7 @@
 #include "client/cli/find_daemon.h"
 #include "client/cli/format.h"
 #include "client/cli/render.h"
+#include "client/cli/types.h"
 #include "proto/status.grpc.pb.h"
 #include "shm/status.h"
 
@@ -199,6 +200,11 @@ int runHealth(const CommandOptions& options, Streams streams) {
                 streams.out << (options.json ? jsonHealth(response) : renderHealth(response));
                 return isHealthy(response) ? kExitOk : kExitUnhealthy;
               });
+}
+
+int runTypes(const CommandOptions& options, Streams streams) {
+  streams.out << (options.json ? jsonTypes() : renderTypes());
+  return kExitOk;
 }
 
 }  // namespace rueda::cli

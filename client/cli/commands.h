@@ -35,5 +35,7 @@ int runStatus(const CommandOptions& options, Streams streams);
 int runJobs(const CommandOptions& options, Streams streams);
 int runPending(const CommandOptions& options, Streams streams);
 int runHealth(const CommandOptions& options, Streams streams);
+// Looks for no daemon.
+int runTypes(const CommandOptions& options, Streams streams);
 
 }  // namespace rueda::cli

@@ -38,6 +38,8 @@ constexpr Command kCommands[] = {
      rueda::cli::runPending},
     {"health", "Whether every part serves and no job is stuck; see the exit codes",
      rueda::cli::runHealth},
+    {"types", "Data types, and what an allreduce can do with each; needs no daemon",
+     rueda::cli::runTypes},
 };
 
 void addOptions(CLI::App* app, CommandOptions* options, int64_t* timeoutMs) {

@@ -56,6 +56,9 @@ Status Client::checkOperation(const Operation& op) const {
                                         " ranks"};
   if (shm::needsRows(op.kind) && op.ndim == 0)
     return {Code::kInvalidArgument, describe(op) + ": a scalar has no rows"};
+  if (shm::reduces(op.kind) && !shm::canReduce(op.dtype, op.reduceOp))
+    return {Code::kInvalidArgument,
+            describe(op) + ": " + shm::impossibleReduction(op.dtype, op.reduceOp)};
   if (op.kind == OpKind::kAlltoall) RUEDA_RETURN_IF_ERROR(checkSplits(op));
   return checkMemory(op);
 }

@@ -116,6 +116,10 @@ Status checkCompatible(const std::vector<Request>& requests) {
                                         "': root " + std::to_string(spec.root) +
                                         " is not one of the " + std::to_string(requests.size()) +
                                         " ranks"};
+  if (shm::reduces(spec.kind) && !shm::canReduce(spec.dtype, spec.op))
+    return {Code::kInvalidArgument, kindWords(spec) + " '" +
+                                        base::printable(requests.front().name) +
+                                        "': " + shm::impossibleReduction(spec.dtype, spec.op)};
   return Status::ok();
 }
 

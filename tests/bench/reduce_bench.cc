@@ -116,7 +116,7 @@ __attribute__((target("avx512f"))) void bareSum(void* const* arrays, size_t coun
 void printRow(const ReduceSpec& base, int k, Isa isa) {
   ReduceSpec spec = base;
   spec.ranks = k;
-  std::printf("%-9s %-8s %2d", dtypeName(spec.dtype), reduceOpName(spec.op), k);
+  std::printf("%-13s %-8s %2d", dtypeName(spec.dtype), reduceOpName(spec.op), k);
   for (const size_t bytes : {64 * kKiB, kMiB, 16 * kMiB}) {
     const Arrays arrays(k, bytes);
     const size_t count = bytes / dtypeSize(spec.dtype);
@@ -128,7 +128,7 @@ void printRow(const ReduceSpec& base, int k, Isa isa) {
 }
 
 void printMemcpy() {
-  std::printf("%-21s", "memcpy (read + write)");
+  std::printf("%-25s", "memcpy (read + write)");
   for (const size_t bytes : {64 * kKiB, kMiB, 16 * kMiB}) {
     const Arrays arrays(2, bytes);
     const double seconds =
@@ -140,7 +140,7 @@ void printMemcpy() {
 
 void printTable(bool all, Isa isa) {
   std::printf("isa %s; GB/s, in place, bytes per array:\n", isaName(isa));
-  std::printf("%-21s %8s %8s %8s\n", "dtype     op        k", "64 KiB", "1 MiB", "16 MiB");
+  std::printf("%-25s %8s %8s %8s\n", "dtype         op        k", "64 KiB", "1 MiB", "16 MiB");
   printMemcpy();
   const std::vector<DType> common = {DType::kFloat32,  DType::kFloat64, DType::kFloat16,
                                      DType::kBfloat16, DType::kInt32,   DType::kInt64};
@@ -150,6 +150,7 @@ void printTable(bool all, Isa isa) {
     const DType dtype = static_cast<DType>(wire);
     if (!all && std::find(common.begin(), common.end(), dtype) == common.end()) continue;
     for (const ReduceOp op : ops) {
+      if (!canReduce(dtype, op)) continue;
       for (const int k : {2, 3, 4, 5, 8, 16}) printRow({dtype, op}, k, isa);
     }
   }

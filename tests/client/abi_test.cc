@@ -65,6 +65,42 @@ TEST_CASE("options come from the environment, and texts that do not fit are refu
   ::unsetenv("RUEDA_JOB");
 }
 
+TEST_CASE("data types are described from number 0 on, without a gap") {
+  rueda_dtype_info info{};
+  CHECK(rueda_describe_dtype(RUEDA_FLOAT32, &info) == RUEDA_INVALID_ARGUMENT);  // No size set.
+  info.struct_size = sizeof info;
+  CHECK(rueda_describe_dtype(RUEDA_FLOAT32, nullptr) == RUEDA_INVALID_ARGUMENT);
+  uint32_t dtype = 0;
+  for (; rueda_describe_dtype(dtype, &info) == RUEDA_OK; ++dtype) {
+    CHECK(info.bytes == rueda_dtype_size(dtype));
+    const bool isComplex = dtype == RUEDA_COMPLEX64 || dtype == RUEDA_COMPLEX128;
+    const uint32_t ordered = 1u << RUEDA_MIN | 1u << RUEDA_MAX;
+    const uint32_t all = ordered | 1u << RUEDA_AVERAGE | 1u << RUEDA_SUM | 1u << RUEDA_PRODUCT;
+    CHECK(info.reduce_ops == (isComplex ? all & ~ordered : all));
+  }
+  CHECK(dtype == RUEDA_COMPLEX128 + 1);
+  CHECK(lastError() == "no data type 17");
+  CHECK(rueda_describe_dtype(RUEDA_FLOAT8_E5M2, &info) == RUEDA_OK);
+  CHECK(std::string(info.name) == "float8_e5m2");
+  CHECK(rueda_describe_dtype(256, &info) == RUEDA_INVALID_ARGUMENT);
+}
+
+TEST_CASE("a reduction that the type does not have is refused before it is submitted") {
+  DaemonFixture daemon;
+  const Session session = open(optionsOf(daemon));
+  float parts[2] = {1, 2};
+  rueda_op op = sum("x", parts, nullptr, 0);
+  op.dtype = RUEDA_COMPLEX64;
+  op.reduce_op = RUEDA_MIN;
+  CHECK(rueda_run(session.get(), &op) == RUEDA_INVALID_ARGUMENT);
+  CHECK(lastError() == "allreduce 'x': complex64 has no min");
+  rueda_handle handle = 0;
+  CHECK(rueda_submit(session.get(), &op, 1, &handle) == RUEDA_INVALID_ARGUMENT);
+  CHECK(lastError() == "allreduce 'x': complex64 has no min");
+  op.reduce_op = RUEDA_PRODUCT;
+  CHECK(rueda_run(session.get(), &op) == RUEDA_OK);
+}
+
 TEST_CASE("ranks that are none of the job are refused without a daemon") {
   rueda_options options{};
   options.struct_size = sizeof options;

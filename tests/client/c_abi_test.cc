@@ -218,7 +218,7 @@ TEST_CASE("calls that need no session answer without one") {
   CHECK(rueda_code_name(-1) != nullptr);
   CHECK(rueda_code_name(9999) != nullptr);
   CHECK(rueda_dtype_size(RUEDA_FLOAT64) == 8);
-  CHECK(rueda_dtype_size(11) == 0);
+  CHECK(rueda_dtype_size(17) == 0);
   CHECK(rueda_dtype_size(256) == 0);
 }
 
@@ -276,7 +276,7 @@ TEST_CASE("an operation with a field that makes no sense is an invalid argument"
   rueda_op op = allreduceOf("x", &value);
   SECTION("no struct size") { op.struct_size = 0; }
   SECTION("unknown kind") { op.kind = 4; }
-  SECTION("unknown data type") { op.dtype = 11; }
+  SECTION("unknown data type") { op.dtype = 17; }
   SECTION("unknown reduction") { op.reduce_op = 2; }
   SECTION("no name") { op.name = nullptr; }
   SECTION("no shape") { op.ndim = 1; }

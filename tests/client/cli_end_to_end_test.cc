@@ -68,6 +68,15 @@ int lines(const std::string& text) { return std::count(text.begin(), text.end(),
 
 }  // namespace
 
+TEST_CASE("the table of data types needs no daemon") {
+  const Outcome table = ruedactl("types --socket /nowhere/rueda.sock");
+  CHECK(table.code == 0);
+  CHECK_THAT(table.text, Catch::StartsWith("TYPE ") && Catch::Contains("\ncomplex64 "));
+  const Outcome json = ruedactl("types --json");
+  CHECK(json.code == 0);
+  CHECK(nlohmann::json::parse(json.text).at("types").at(7).at("name") == "float32");
+}
+
 TEST_CASE("each command answers from the daemon's socket name") {
   Fixture fixture;
   const Outcome status = ruedactl("status " + fixture.socket);

@@ -73,6 +73,27 @@ TEST_CASE("entries that break the contract end their session with the reason") {
   CHECK(bystander.isWell());
 }
 
+TEST_CASE("a reduction that the type does not have is an error, and the session goes on") {
+  DaemonFixture daemon;
+  Attack attack(daemon);
+  REQUIRE(attack.segment != 0);
+  SubmissionEntry entry = allreduceEntry(1, attack.segment);
+  entry.dtype = static_cast<uint8_t>(rueda::shm::DType::kComplex64);
+  entry.reduceOp = static_cast<uint8_t>(rueda::shm::ReduceOp::kMax);
+  attack.client.submit(entry, {16}, "x");
+  const auto refused = attack.client.completion();
+  REQUIRE(refused.has_value());
+  CHECK(refused->code == static_cast<int32_t>(Code::kInvalidArgument));
+  CHECK_THAT(std::string(refused->tail, refused->textBytes),
+             Catch::Equals("allreduce 'x': complex64 has no max"));
+  entry.requestId = 2;
+  entry.reduceOp = static_cast<uint8_t>(rueda::shm::ReduceOp::kProduct);
+  attack.client.submit(entry, {16}, "x");
+  const auto done = attack.client.completion();
+  REQUIRE(done.has_value());
+  CHECK(done->code == static_cast<int32_t>(Code::kOk));
+}
+
 TEST_CASE("the peers of an expelled rank learn that it was disconnected, and why") {
   DaemonFixture daemon;
   HostileClient hostile(daemon.socket());

@@ -48,7 +48,8 @@ std::vector<Tensor> randomStep(std::mt19937_64& random, int ranks) {
     Tensor& tensor = tensors[i];
     tensor.name = "t" + std::to_string(i);
     tensor.spec.dtype = rueda::kit::kDTypes[random() % std::size(rueda::kit::kDTypes)];
-    tensor.spec.op = rueda::kit::kReduceOps[random() % std::size(rueda::kit::kReduceOps)];
+    const auto ops = rueda::kit::opsOf(tensor.spec.dtype);
+    tensor.spec.op = ops[random() % ops.size()];
     tensor.spec.ranks = ranks;
     if (random() % 4 == 0) tensor.spec.prescale = 0.5;
     if (random() % 4 == 0) tensor.spec.postscale = 3;

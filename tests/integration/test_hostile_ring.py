@@ -53,7 +53,7 @@ _ENTRIES = {
     'type 255': (submission(kind=255), 'entry of type 255'),
     'a tail first': (submission(kind=hostile.TAIL), 'entry of type 1'),
     'kind': (submission(op=4), 'unknown kind 4'),
-    'dtype': (submission(dtype=11), 'dtype 11'),
+    'dtype': (submission(dtype=17), 'dtype 17'),
     'reduce op 2': (submission(reduce_op=2), 'reduce op 2'),
     'reduce op 255': (submission(reduce_op=255), 'reduce op 255'),
     '65 dimensions': (submission(ndim=65), '65 dimensions'),
@@ -236,7 +236,7 @@ def _scribble_once(client, dice, what, job):
     for _ in range(dice.randrange(1, 60)):
         if what == 'slots':
             slots = submission(kind=dice.randrange(1, 8), op=dice.randrange(5),
-                               dtype=dice.randrange(12), reduce_op=dice.randrange(6),
+                               dtype=dice.randrange(18), reduce_op=dice.randrange(6),
                                name=dice.randbytes(dice.choice((0, 3, 30, 200))),
                                shape=[dice.choice((0, 1, 5, 1 << 20)) for _ in
                                       range(dice.randrange(4))],

@@ -13,7 +13,7 @@ import pytest
 
 from kit import native, ranks
 
-_DTYPES = ('uint8', 'int32', 'int64', 'float32', 'float64')
+_DTYPES = ('uint8', 'int32', 'int64', 'uint32', 'uint64', 'float32', 'float64')
 _COUNTS = (0, 1, 7, 14, 15, 100, 1000, 5000, 20000, 70000, 300000)
 
 

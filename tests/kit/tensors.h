@@ -5,6 +5,7 @@
 // one piece. Pure.
 
 #include <cstring>
+#include <iterator>
 #include <random>
 #include <vector>
 
@@ -14,13 +15,25 @@ namespace rueda::kit {
 
 using Bytes = std::vector<char>;
 
-constexpr shm::DType kDTypes[] = {shm::DType::kUint8,   shm::DType::kInt8,    shm::DType::kUint16,
-                                  shm::DType::kInt16,   shm::DType::kInt32,   shm::DType::kInt64,
-                                  shm::DType::kFloat16, shm::DType::kFloat32, shm::DType::kFloat64,
-                                  shm::DType::kBool,    shm::DType::kBfloat16};
+constexpr shm::DType kDTypes[] = {
+    shm::DType::kUint8,     shm::DType::kInt8,         shm::DType::kUint16,
+    shm::DType::kInt16,     shm::DType::kInt32,        shm::DType::kInt64,
+    shm::DType::kFloat16,   shm::DType::kFloat32,      shm::DType::kFloat64,
+    shm::DType::kBool,      shm::DType::kBfloat16,     shm::DType::kUint32,
+    shm::DType::kUint64,    shm::DType::kFloat8E4m3fn, shm::DType::kFloat8E5m2,
+    shm::DType::kComplex64, shm::DType::kComplex128};
+static_assert(std::size(kDTypes) == shm::kDTypeCount);
 constexpr shm::ReduceOp kReduceOps[] = {shm::ReduceOp::kAverage, shm::ReduceOp::kSum,
                                         shm::ReduceOp::kMin, shm::ReduceOp::kMax,
                                         shm::ReduceOp::kProduct};
+
+// Those that the type has.
+inline std::vector<shm::ReduceOp> opsOf(shm::DType dtype) {
+  std::vector<shm::ReduceOp> ops;
+  for (const shm::ReduceOp op : kReduceOps)
+    if (shm::canReduce(dtype, op)) ops.push_back(op);
+  return ops;
+}
 
 namespace internal {
 
@@ -52,9 +65,22 @@ inline void appendElement(Bytes* bytes, shm::DType dtype, std::mt19937_64& rando
     case shm::DType::kInt16:
       return append(bytes, static_cast<uint16_t>(bits));
     case shm::DType::kInt32:
+    case shm::DType::kUint32:
       return append(bytes, static_cast<uint32_t>(bits));
     case shm::DType::kInt64:
+    case shm::DType::kUint64:
       return append(bytes, bits);
+    case shm::DType::kFloat8E4m3fn:  // Sign, exponent 4 to 7, mantissa.
+      return append(bytes, static_cast<uint8_t>((bits & 0x87) | (4 + (bits >> 20) % 4) << 3));
+    case shm::DType::kFloat8E5m2:  // Sign, exponent 12 to 15, mantissa.
+      return append(bytes, static_cast<uint8_t>((bits & 0x83) | (12 + (bits >> 20) % 4) << 2));
+    case shm::DType::kComplex64:
+    case shm::DType::kComplex128: {
+      const auto part =
+          dtype == shm::DType::kComplex64 ? shm::DType::kFloat32 : shm::DType::kFloat64;
+      appendElement(bytes, part, random);
+      return appendElement(bytes, part, random);
+    }
   }
 }
 

@@ -131,6 +131,26 @@ TEST_CASE("a root that all ranks agree on must be one of them") {
         "broadcast 'x': root " + std::to_string(root) + " is not one of the 3 ranks");
 }
 
+TEST_CASE("a reduction that the type does not have is refused, with type, operation and name") {
+  const auto [kind, dtype, op, text] = GENERATE(table<OpKind, DType, ReduceOp, std::string>({
+      {OpKind::kAllreduce, DType::kComplex64, ReduceOp::kMin,
+       "allreduce 'x': complex64 has no min"},
+      {OpKind::kReducescatter, DType::kComplex128, ReduceOp::kMax,
+       "reducescatter 'x': complex128 has no max"},
+  }));
+  auto requests = rueda::kit::makeRequests(3, "x");
+  for (Request& request : requests) {
+    request.spec.kind = kind;
+    request.spec.dtype = dtype;
+    request.spec.op = op;
+  }
+  CHECK(checkCompatible(requests).code() == Code::kInvalidArgument);
+  CHECK(checkCompatible(requests).message() == text);
+  // Nothing else looks at the reduce operation.
+  for (Request& request : requests) request.spec.kind = OpKind::kBroadcast;
+  CHECK(checkCompatible(requests).isOk());
+}
+
 TEST_CASE("a name of control characters is made printable in the text") {
   auto requests = rueda::kit::makeRequests(2, "a\nb");
   requests[1].spec.dtype = DType::kInt8;

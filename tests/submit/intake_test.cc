@@ -94,7 +94,7 @@ TEST_CASE("values that are not in their enums are refused") {
     CHECK((refusal(border.parse(kind)) == "") == (value <= 3));
     SubmissionEntry dtype = valid();
     dtype.dtype = byte;
-    CHECK((refusal(border.parse(dtype)) == "") == (value <= 10));
+    CHECK((refusal(border.parse(dtype)) == "") == (value <= 16));
     SubmissionEntry op = valid();
     op.reduceOp = byte;
     CHECK((refusal(border.parse(op)) == "") == (value <= 5 && value != 2));

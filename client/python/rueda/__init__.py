@@ -21,6 +21,22 @@ Max = _native.MAX
 Product = _native.PRODUCT
 
 
+_OP_NAMES = {'average': Average, 'sum': Sum, 'min': Min, 'max': Max, 'product': Product}
+
+
+def types():
+    """What the library can do with each data type, by the name that torch and numpy use.
+
+    Each is {'wire': number in the C ABI, 'bytes': of one element, 'reduce_ops': names of the reduce
+    operations that an allreduce can do}. All of them can be gathered and broadcast, too. Needs
+    neither init() nor a daemon.
+    """
+    return {info.name.decode(): {
+        'wire': wire, 'bytes': info.bytes,
+        'reduce_ops': [name for name, op in _OP_NAMES.items() if info.reduce_ops >> op & 1],
+    } for wire, info in enumerate(_native.dtype_infos())}
+
+
 class GlobalProcessSet:
     """All ranks of the job: the only process set there is."""
 

@@ -29,7 +29,8 @@ AVERAGE, SUM, MIN, MAX, PRODUCT = 0, 1, 3, 4, 5
 # Wire values of rueda_dtype by the name that torch and numpy use.
 DTYPES = {
     'uint8': 0, 'int8': 1, 'uint16': 2, 'int16': 3, 'int32': 4, 'int64': 5, 'float16': 6,
-    'float32': 7, 'float64': 8, 'bool': 9, 'bfloat16': 10,
+    'float32': 7, 'float64': 8, 'bool': 9, 'bfloat16': 10, 'uint32': 11, 'uint64': 12,
+    'float8_e4m3fn': 13, 'float8_e5m2': 14, 'complex64': 15, 'complex128': 16,
 }
 
 _FAILURES = {
@@ -84,6 +85,15 @@ class Op(ctypes.Structure):
     ]
 
 
+class DtypeInfo(ctypes.Structure):
+    """rueda_dtype_info: what can be done with a data type."""
+    _fields_ = [
+        ('struct_size', ctypes.c_uint32), ('bytes', ctypes.c_uint32),
+        ('reduce_ops', ctypes.c_uint32), ('reserved', ctypes.c_uint32),
+        ('name', ctypes.c_char_p),
+    ]
+
+
 OP_BYTES = ctypes.sizeof(Op)
 OPTIONS_BYTES = ctypes.sizeof(Options)
 Int32 = ctypes.c_int32
@@ -108,6 +118,7 @@ _SIGNATURES = {
     'rueda_version': (ctypes.c_char_p, []),
     'rueda_last_error': (ctypes.c_char_p, []),
     'rueda_code_name': (ctypes.c_char_p, [ctypes.c_int32]),
+    'rueda_describe_dtype': (ctypes.c_int32, [ctypes.c_uint32, ctypes.POINTER(DtypeInfo)]),
     'rueda_options_init': (ctypes.c_int32, [ctypes.POINTER(Options)]),
     'rueda_open': (ctypes.c_int32, [ctypes.POINTER(Options), ctypes.POINTER(ctypes.c_void_p)]),
     'rueda_close': (None, [ctypes.c_void_p]),
@@ -167,6 +178,16 @@ def failure(code):
     text = (library().rueda_last_error() or b'').decode('utf-8', 'replace')
     name = library().rueda_code_name(code).decode()
     return _FAILURES.get(code, exceptions.HorovodInternalError)(text or name)
+
+
+def dtype_infos():
+    """A DtypeInfo of the library for each data type, at the place of its wire value."""
+    infos = []
+    while True:
+        info = DtypeInfo(struct_size=ctypes.sizeof(DtypeInfo))
+        if library().rueda_describe_dtype(len(infos), ctypes.byref(info)) != OK:
+            return infos
+        infos.append(info)
 
 
 def interrupted_callback(function):

@@ -17,6 +17,7 @@ DTYPES = {
     'uint8': (0, 'B', 1), 'int8': (1, 'b', 1), 'uint16': (2, 'H', 2), 'int16': (3, 'h', 2),
     'int32': (4, 'i', 4), 'int64': (5, 'q', 8), 'float16': (6, 'e', 2), 'float32': (7, 'f', 4),
     'float64': (8, 'd', 8), 'bool': (9, '?', 1), 'bfloat16': (10, 'H', 2),
+    'uint32': (11, 'I', 4), 'uint64': (12, 'Q', 8),
 }
 
 _InterruptedFunction = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)

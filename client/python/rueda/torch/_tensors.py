@@ -8,7 +8,7 @@ import torch
 import rueda
 from rueda import _native
 
-# Wire dtype by torch.dtype; uint16 only where this torch has it.
+# Wire dtype by torch.dtype; uint16 to uint64 and 8-bit floats only where this torch has them.
 _WIRE_DTYPES = {getattr(torch, name): wire for name, wire in _native.DTYPES.items()
                 if isinstance(getattr(torch, name, None), torch.dtype)}
 _STRIDED = torch.strided
@@ -18,12 +18,13 @@ def wire_dtype(tensor):
     """The wire dtype of a tensor that can be sent as it is.
 
     Raises TypeError for other objects; ValueError for a tensor that is not dense, contiguous and
-    in host memory, whose memory holds the negative values, or with a dtype that cannot be sent.
+    in host memory, whose memory holds the negative or conjugate values, or with a dtype that
+    cannot be sent.
     """
     try:
         wire = _WIRE_DTYPES[tensor.dtype]
         if (tensor.is_cpu and tensor.layout is _STRIDED and tensor.is_contiguous()
-                and not tensor.is_neg()):
+                and not tensor.is_neg() and not tensor.is_conj()):
             return wire
     except (AttributeError, KeyError, RuntimeError):
         pass
@@ -39,7 +40,7 @@ def check_sendable(tensor):
 
 def as_memory(tensor):
     """`tensor` if its memory holds its values one after another, else a copy that does."""
-    return tensor.contiguous().resolve_neg()
+    return tensor.contiguous().resolve_neg().resolve_conj()
 
 
 def _unsuitable(tensor):
@@ -56,6 +57,8 @@ def _unsuitable(tensor):
     if tensor.is_neg():
         return ValueError('a tensor with the negative bit set, e.g. the imaginary part of a '
                           'conjugate, cannot be sent; use resolve_neg()')
+    if tensor.is_conj():
+        return ValueError('a tensor with the conjugate bit set cannot be sent; use resolve_conj()')
     return ValueError(f'a non-contiguous tensor (shape {tuple(tensor.shape)}, strides '
                       f'{tensor.stride()}) cannot be sent; use contiguous()')
 

@@ -7,14 +7,14 @@ from rueda.compression import Compressor, NoneCompressor
 
 
 class FP16Compressor(Compressor):
-    """Sends floating-point tensors as float16. Others go as they are."""
+    """Sends floating-point tensors as float16. 8-bit ones and other types go as they are."""
 
     wire_dtype = torch.float16
 
     @staticmethod
     def compress(tensor):
         """Returns (float16 copy, original dtype)."""
-        if not tensor.dtype.is_floating_point:
+        if not tensor.dtype.is_floating_point or tensor.element_size() == 1:
             return tensor, None
         return tensor.to(torch.float16), tensor.dtype
 
