@@ -52,7 +52,12 @@ _ENTRIES = {
     'type 8': (submission(kind=8), 'entry of type 8'),
     'type 255': (submission(kind=255), 'entry of type 255'),
     'a tail first': (submission(kind=hostile.TAIL), 'entry of type 1'),
-    'kind': (submission(op=4), 'unknown kind 4'),
+    'kind': (submission(op=6), 'unknown kind 6'),
+    'no splits': (submission(op=4, shape=(4,)), '0 splits for'),
+    'too many splits': (submission(op=4, shape=(4,), fetch=65), '65 splits or a name'),
+    'splits without end': (submission(op=4, shape=(4,), fetch=1 << 61), 'splits or a name'),
+    'scattered beyond': (submission(op=5, shape=(4096,), memory=(1, 1, 0, _PAGE)),
+                         'leaves segment 1'),
     'dtype': (submission(dtype=17), 'dtype 17'),
     'reduce op 2': (submission(reduce_op=2), 'reduce op 2'),
     'reduce op 255': (submission(reduce_op=255), 'reduce op 255'),
@@ -235,7 +240,7 @@ def _scribble_once(client, dice, what, job):
     targets = {'control': client.control, 'board': client.board, 'segment': memory}
     for _ in range(dice.randrange(1, 60)):
         if what == 'slots':
-            slots = submission(kind=dice.randrange(1, 8), op=dice.randrange(5),
+            slots = submission(kind=dice.randrange(1, 8), op=dice.randrange(7),
                                dtype=dice.randrange(18), reduce_op=dice.randrange(6),
                                name=dice.randbytes(dice.choice((0, 3, 30, 200))),
                                shape=[dice.choice((0, 1, 5, 1 << 20)) for _ in
