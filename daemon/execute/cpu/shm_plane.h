@@ -3,7 +3,7 @@
 
 // Collectives among ranks of this host, directly over their segments: one pass that reads every
 // rank's input and writes every rank's output. Small operations run in the caller, which saves two
-// wake-ups (about 20 us); larger ones are cut into pieces for the workers.
+// wake-ups (20 to 50 us); larger ones are cut into pieces for the workers.
 
 #include "daemon/execute/cpu/worker_pool.h"
 #include "daemon/execute/data_plane.h"
