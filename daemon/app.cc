@@ -57,9 +57,9 @@ engine::EngineOptions engineOptions(const Config& config) {
   options.quota.bytesPerUid = config.maxBytesPerUid != 0
                                   ? config.maxBytesPerUid
                                   : submit::totalMemoryBytes() / 100 * kDefaultMemoryPercent;
-  options.fusionBytes = config.fusionBytes;
-  options.stallWarn = std::chrono::milliseconds(config.stallWarnMs);
-  options.stallShutdown = std::chrono::seconds(config.stallShutdownSeconds);
+  options.job.fusion.fusionBytes = config.fusionBytes;
+  options.job.stallWarn = std::chrono::milliseconds(config.stallWarnMs);
+  options.job.stallShutdown = std::chrono::seconds(config.stallShutdownSeconds);
   options.endWithLastClient = config.isPrivate;
   options.lifelineFd = config.lifelineFd;
   options.socket = config.socket;

@@ -9,12 +9,12 @@ std::optional<DType> dtypeFromWire(uint8_t value) {
 }
 
 std::optional<ReduceOp> reduceOpFromWire(uint8_t value) {
-  if (value > static_cast<uint8_t>(ReduceOp::kProduct) || value == 2) return std::nullopt;
+  if (value > static_cast<uint8_t>(ReduceOp::kProduct)) return std::nullopt;
   return static_cast<ReduceOp>(value);
 }
 
 std::optional<OpKind> opKindFromWire(uint8_t value) {
-  if (value > static_cast<uint8_t>(OpKind::kReducescatter)) return std::nullopt;
+  if (value > static_cast<uint8_t>(OpKind::kRemoveSet)) return std::nullopt;
   return static_cast<OpKind>(value);
 }
 
@@ -64,6 +64,8 @@ const char* reduceOpName(ReduceOp op) {
       return "average";
     case ReduceOp::kSum:
       return "sum";
+    case ReduceOp::kAdasum:
+      return "adasum";
     case ReduceOp::kMin:
       return "min";
     case ReduceOp::kMax:
@@ -88,6 +90,12 @@ const char* opKindName(OpKind kind) {
       return "alltoall";
     case OpKind::kReducescatter:
       return "reducescatter";
+    case OpKind::kJoin:
+      return "join";
+    case OpKind::kAddSet:
+      return "add process set";
+    case OpKind::kRemoveSet:
+      return "remove process set";
   }
   return "?";
 }
@@ -99,11 +107,15 @@ bool isFloating(DType dtype) {
 
 bool isComplex(DType dtype) { return dtype == DType::kComplex64 || dtype == DType::kComplex128; }
 
-bool canReduce(DType dtype, ReduceOp op) {
+bool canReduce(OpKind kind, DType dtype, ReduceOp op) {
+  if (op == ReduceOp::kAdasum)
+    return kind == OpKind::kAllreduce && isFloating(dtype) && dtypeSize(dtype) > 1;
   return !isComplex(dtype) || (op != ReduceOp::kMin && op != ReduceOp::kMax);
 }
 
-std::string impossibleReduction(DType dtype, ReduceOp op) {
+std::string impossibleReduction(OpKind kind, DType dtype, ReduceOp op) {
+  if (op == ReduceOp::kAdasum && kind != OpKind::kAllreduce)
+    return std::string("adasum is for allreduce, not for ") + opKindName(kind);
   return std::string(dtypeName(dtype)) + " has no " + reduceOpName(op);
 }
 

@@ -32,8 +32,15 @@ enum class DType : uint8_t {
 };
 constexpr int kDTypeCount = 17;
 
-// Values of Horovod's constants, which scripts pass as integers. 2 (Adasum) is not offered here.
-enum class ReduceOp : uint8_t { kAverage = 0, kSum = 1, kMin = 3, kMax = 4, kProduct = 5 };
+// Values of Horovod's constants, which scripts pass as integers.
+enum class ReduceOp : uint8_t {
+  kAverage = 0,
+  kSum = 1,
+  kAdasum = 2,  // Not element by element: needs dot products of whole tensors.
+  kMin = 3,
+  kMax = 4,
+  kProduct = 5,
+};
 
 enum class OpKind : uint8_t {
   kAllreduce = 0,
@@ -42,6 +49,9 @@ enum class OpKind : uint8_t {
   kBarrier = 3,
   kAlltoall = 4,
   kReducescatter = 5,
+  kJoin = 6,       // "I have no more data": others go on without this rank until all have joined.
+  kAddSet = 7,     // All ranks of the job make a process set.
+  kRemoveSet = 8,  // All ranks of the job dissolve one.
 };
 
 // Combines elements of all ranks.
@@ -54,6 +64,12 @@ constexpr bool gathers(OpKind kind) {
 }
 // Works on rows: a scalar has none.
 constexpr bool needsRows(OpKind kind) { return gathers(kind) || kind == OpKind::kReducescatter; }
+
+// Carries no tensor: ranks agree on something.
+constexpr bool isAgreement(OpKind kind) {
+  return kind == OpKind::kBarrier || kind == OpKind::kJoin || kind == OpKind::kAddSet ||
+         kind == OpKind::kRemoveSet;
+}
 
 // Checked conversions of a byte from a peer; nullopt for a value not in the enum.
 std::optional<DType> dtypeFromWire(uint8_t value);
@@ -95,11 +111,12 @@ const char* opKindName(OpKind kind);    // "allreduce"
 bool isFloating(DType dtype);           // Real ones: not complex.
 bool isComplex(DType dtype);
 
-// Whether elements of this type can be combined so: complex numbers have no order, hence no minimum
-// and no maximum; every other pair is possible.
-bool canReduce(DType dtype, ReduceOp op);
+// Whether an operation of this kind can combine elements of this type so: complex numbers have no
+// order, hence no minimum and no maximum; Adasum is an allreduce of real floats of 16 bits and
+// more; everything else is possible.
+bool canReduce(OpKind kind, DType dtype, ReduceOp op);
 // Why canReduce says no, for messages that begin with the operation and the tensor: "complex64 has
 // no min".
-std::string impossibleReduction(DType dtype, ReduceOp op);
+std::string impossibleReduction(OpKind kind, DType dtype, ReduceOp op);
 
 }  // namespace rueda::shm

@@ -38,6 +38,17 @@ struct MessageHeader {
   uint16_t bytes;  // Of the whole message.
 };
 
+// What a job wants of the daemon; rank 0's count. 0: as the operator has set it, -1: off.
+struct Knobs {
+  int64_t fusionBytes;      // Largest fused operation, of one rank.
+  int64_t cycleMicros;      // Operations are collected for that long.
+  int64_t stallWarnMs;      // After that long the log says who is waited for.
+  int64_t stallShutdownMs;  // After that long the job fails.
+  int32_t groupsApart;      // 1: groups fuse with their own members only.
+  int32_t fusionLookBack;   // Operations back that one may look for another to join.
+};
+static_assert(sizeof(Knobs) == 40);
+
 struct Hello {
   MessageHeader header;
   uint16_t protocolMin, protocolMax;
@@ -47,6 +58,7 @@ struct Hello {
   uint32_t isolated;
   char job[128];
   char hostname[256];
+  Knobs knobs;
 };
 
 struct Welcome {

@@ -19,10 +19,8 @@ constexpr uint32_t kMaxNameBytes = 1024;  // A tensor's name.
 constexpr uint32_t kMaxDims = 64;         // What torch allows.
 constexpr uint32_t kMaxInFlight = 16384;  // Operations of one rank without an outcome.
 constexpr uint32_t kRingSlots = 2048;     // Of each ring; a power of two.
-constexpr uint32_t kEntryBytes =
-    128;  // Two cache lines: one transfer with the adjacent-line prefetch.
-constexpr uint64_t kMaxElements = uint64_t{1}
-                                  << 48;  // Keeps count × 16 bytes × ranks far from 2^64.
+constexpr uint32_t kEntryBytes = 128;     // Two cache lines, which are fetched together.
+constexpr uint64_t kMaxElements = uint64_t{1} << 48;  // × 16 bytes × ranks is far from 2^64.
 
 enum class EntryType : uint8_t {
   kTail = 1,         // Continues the tail of the entry before it.
@@ -39,9 +37,11 @@ constexpr uint8_t kFlagFallback = 1;  // Came from the direct path at `directInd
 constexpr uint8_t kFlagBlocking = 2;  // The submitting thread waits for the outcome at once.
 constexpr uint8_t kFlagThreads = 4;   // More than one thread of the rank has written here.
 constexpr uint8_t kFlagAmong = 8;     // One of several that the rank has not waited for.
+constexpr uint8_t kFlagLeftOut = 16;  // Of a join: others go on as though the rank were not there.
 
-// One slot of the submission ring. The tail holds ndim int64 dimensions, then nameBytes of name,
-// and goes on in kTail entries (TailEntry) of the same ring.
+// One slot of the submission ring. The tail holds ndim int64 dimensions, then `extra` int64 numbers
+// (an alltoall's splits; the ranks of a process set to add, the id of one to remove), then
+// nameBytes of name, and goes on in kTail entries (TailEntry) of the same ring.
 struct SubmissionEntry {
   uint8_t type;          //   0  EntryType
   uint8_t kind;          //   1  OpKind
@@ -55,14 +55,16 @@ struct SubmissionEntry {
   uint32_t outSegment;   //  20
   uint64_t inOffset;     //  24
   uint64_t outOffset;    //  32
-  uint64_t extra;        //  40  kFetch: requestId of the gather; alltoall: its number of splits
+  uint64_t extra;        //  40  kFetch: requestId of the gather; else how many numbers the tail has
   double prescale;       //  48
   double postscale;      //  56
   int32_t root;          //  64  broadcast only
   uint32_t directIndex;  //  68
   uint32_t groupSize;    //  72  operations of this one's group; 0 or 1: none
   uint32_t groupId;      //  76  equal for the operations of a group, chosen by the client
-  char tail[48];         //  80
+  uint32_t processSet;   //  80  0: all ranks of the job
+  int32_t priority;      //  84  of what is complete at one moment the highest runs first
+  char tail[40];         //  88
 };
 static_assert(sizeof(SubmissionEntry) == kEntryBytes);
 static_assert(std::is_trivially_copyable_v<SubmissionEntry>);
@@ -70,7 +72,7 @@ static_assert(offsetof(SubmissionEntry, requestId) == 8);
 static_assert(offsetof(SubmissionEntry, inOffset) == 24);
 static_assert(offsetof(SubmissionEntry, prescale) == 48);
 static_assert(offsetof(SubmissionEntry, root) == 64);
-static_assert(offsetof(SubmissionEntry, tail) == 80);
+static_assert(offsetof(SubmissionEntry, tail) == 88);
 
 struct TailEntry {
   uint8_t type;         // 0  EntryType::kTail
@@ -89,12 +91,13 @@ struct CompletionEntry {
   uint32_t textBytes;       //  16  at most kMaxTextBytes
   uint32_t gatherRanks;     //  20  allgather: ranks that gave rows; else 0
   uint32_t directIndex;     //  24  where the direct path goes on, if hasDirectIndex
-  uint32_t hasDirectIndex;  // 28
-  char tail[96];            //  32
+  uint32_t hasDirectIndex;  //  28
+  int64_t value;            //  32  join: the rank that joined last; add set: its id
+  char tail[88];            //  40
 };
 static_assert(sizeof(CompletionEntry) == kEntryBytes);
 static_assert(offsetof(CompletionEntry, requestId) == 8);
-static_assert(offsetof(CompletionEntry, tail) == 32);
+static_assert(offsetof(CompletionEntry, tail) == 40);
 
 enum class CompletionType : uint8_t {
   kTail = 1,

@@ -65,6 +65,8 @@ Combine combineOf(ReduceOp op) {
       return Combine::kMax;
     case ReduceOp::kProduct:
       return Combine::kMultiply;
+    case ReduceOp::kAdasum:  // Not done here.
+      break;
   }
   return Combine::kAdd;
 }
@@ -242,7 +244,8 @@ const char* isaName(Isa isa) {
 
 void reduce(const ReduceSpec& spec, const void* const* inputs, int inputCount, void* const* outputs,
             int outputCount, size_t count, Isa isa) {
-  RUEDA_CHECK(inputCount >= 1 && canReduce(spec.dtype, spec.op));
+  RUEDA_CHECK(inputCount >= 1 && spec.op != ReduceOp::kAdasum &&
+              canReduce(OpKind::kAllreduce, spec.dtype, spec.op));
   if (count == 0 || outputCount == 0) return;
   if (isComplex(spec.dtype) && combineOf(spec.op) == Combine::kAdd) {
     // A sum of complex numbers is one of their parts.

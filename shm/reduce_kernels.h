@@ -56,7 +56,8 @@ struct ReduceSpec {
 // The result depends on the inputs only, not on `isa`, alignment or how a range is cut. Uses
 // 4 KiB of stack for each level of the tree above eight inputs.
 //
-// REQUIRES: inputCount >= 1; canReduce(dtype, op); the CPU has `isa`.
+// REQUIRES: inputCount >= 1; op is not kAdasum; canReduce(kAllreduce, dtype, op); the CPU has
+// `isa`.
 void reduce(const ReduceSpec& spec, const void* const* inputs, int inputCount, void* const* outputs,
             int outputCount, size_t count, Isa isa = bestIsa());
 

@@ -20,6 +20,7 @@ using rueda::client::Client;
 using rueda::client::Operation;
 using rueda::client::Options;
 using rueda::shm::Code;
+using rueda::shm::OpKind;
 using rueda::shm::Status;
 
 struct rueda_session {
@@ -113,6 +114,8 @@ Status toOperation(const rueda_op* from, Operation* op) {
   op->root = raw.root;
   op->splits = raw.splits;
   op->splitCount = raw.splits_count;
+  op->processSet = raw.process_set;
+  op->priority = raw.priority;
   op->prescale = raw.scale_set != 0 ? raw.prescale : 1.0;
   op->postscale = raw.scale_set != 0 ? raw.postscale : 1.0;
   return countElements(raw, op);
@@ -136,6 +139,8 @@ Options toOptions(const rueda_options& raw) {
   if (raw.hostname[0] != '\0') options.hostname = text(raw.hostname);
   if (raw.start_timeout_ms != 0) options.startTimeoutMs = raw.start_timeout_ms;
   options.isolated = raw.isolated != 0;
+  options.knobs = {raw.fusion_bytes,      raw.cycle_us,     raw.stall_warn_ms,
+                   raw.stall_shutdown_ms, raw.groups_apart, raw.fusion_look_back};
   if (raw.interrupted != nullptr)
     options.interrupted = [call = raw.interrupted, context = raw.interrupted_context] {
       return call(context) != 0;
@@ -170,7 +175,8 @@ int32_t rueda_describe_dtype(uint32_t dtype, rueda_dtype_info* info) {
     info->reduce_ops = 0;
     for (uint8_t op = 0; op < 32; ++op) {
       const auto reduceOp = rueda::shm::reduceOpFromWire(op);
-      if (reduceOp && rueda::shm::canReduce(*known, *reduceOp)) info->reduce_ops |= 1u << op;
+      if (reduceOp && rueda::shm::canReduce(OpKind::kAllreduce, *known, *reduceOp))
+        info->reduce_ops |= 1u << op;
     }
     return Status::ok();
   });
@@ -194,6 +200,12 @@ int32_t rueda_options_init(rueda_options* options) {
     options->cross_size = found.crossSize;
     options->start_timeout_ms = found.startTimeoutMs;
     options->isolated = found.isolated ? 1 : 0;
+    options->fusion_bytes = found.knobs.fusionBytes;
+    options->cycle_us = found.knobs.cycleMicros;
+    options->stall_warn_ms = found.knobs.stallWarnMs;
+    options->stall_shutdown_ms = found.knobs.stallShutdownMs;
+    options->groups_apart = found.knobs.groupsApart;
+    options->fusion_look_back = found.knobs.fusionLookBack;
     rueda::shm::copyText(options->socket, sizeof options->socket, found.socket);
     rueda::shm::copyText(options->job, sizeof options->job, found.job);
     rueda::shm::copyText(options->hostname, sizeof options->hostname, found.hostname);
@@ -232,6 +244,34 @@ int32_t rueda_health(rueda_session* session) {
   return guarded([&]() -> Status {
     RUEDA_RETURN_IF_ERROR(checkSession(session));
     return session->client->health();
+  });
+}
+
+int32_t rueda_add_process_set(rueda_session* session, const int32_t* ranks, uint32_t count,
+                              uint32_t* set) {
+  if (ranks == nullptr || set == nullptr) return invalid("ranks or set is NULL");
+  return guarded([&]() -> Status {
+    RUEDA_RETURN_IF_ERROR(checkSession(session));
+    if (count > rueda::shm::kMaxRanks)
+      return {Code::kInvalidArgument, "a process set of " + std::to_string(count) + " ranks"};
+    RUEDA_ASSIGN_OR_RETURN(*set, session->client->addProcessSet({ranks, ranks + count}));
+    return Status::ok();
+  });
+}
+
+int32_t rueda_remove_process_set(rueda_session* session, uint32_t set) {
+  return guarded([&]() -> Status {
+    RUEDA_RETURN_IF_ERROR(checkSession(session));
+    return session->client->removeProcessSet(set);
+  });
+}
+
+int32_t rueda_join(rueda_session* session, uint32_t set, int32_t leftOut, int32_t* lastRank) {
+  if (lastRank == nullptr) return invalid("last_rank is NULL");
+  return guarded([&]() -> Status {
+    RUEDA_RETURN_IF_ERROR(checkSession(session));
+    RUEDA_ASSIGN_OR_RETURN(*lastRank, session->client->join(set, leftOut != 0));
+    return Status::ok();
   });
 }
 

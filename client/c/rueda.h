@@ -26,7 +26,7 @@ extern "C" {
 #define RUEDA_API __attribute__((visibility("default")))
 
 /* Raised when a struct or call changes; structs carry their own size, so older callers go on. */
-#define RUEDA_ABI_VERSION 2
+#define RUEDA_ABI_VERSION 3
 
 typedef enum rueda_code {
   RUEDA_OK = 0,
@@ -71,6 +71,7 @@ typedef enum rueda_dtype {
 typedef enum rueda_reduce_op {
   RUEDA_AVERAGE = 0,
   RUEDA_SUM = 1,
+  RUEDA_ADASUM = 2, /* allreduce of float16, bfloat16, float32, float64 */
   RUEDA_MIN = 3,
   RUEDA_MAX = 4,
   RUEDA_PRODUCT = 5
@@ -112,6 +113,13 @@ typedef struct rueda_options {
      RUEDA_INTERRUPTED. May be NULL. */
   int (*interrupted)(void* context);
   void* interrupted_context;
+  /* What the job wants of the daemon; rank 0's count. 0: as the operator has set it, -1: off. */
+  int64_t fusion_bytes;      /* largest fused operation of one rank */
+  int64_t cycle_us;          /* operations are collected for that long before they run */
+  int64_t stall_warn_ms;     /* after that long the daemon's log says who is waited for */
+  int64_t stall_shutdown_ms; /* after that long the job fails with RUEDA_STALLED */
+  int32_t groups_apart;      /* 1: groups fuse with their own members only */
+  int32_t fusion_look_back;  /* operations back that one may look for another to join */
 } rueda_options;
 
 /* One collective operation. Zero-initialise, set struct_size, fill what the kind needs.
@@ -133,8 +141,10 @@ typedef struct rueda_op {
   double prescale;      /* 0 is read as 1 for zero-initialised structs with scale_set 0 */
   double postscale;
   uint32_t scale_set;    /* 1: prescale and postscale hold values; 0: both are 1 */
-  uint32_t splits_count; /* `size` if splits are given */
+  uint32_t splits_count; /* ranks of the process set, if splits are given */
   const int64_t* splits; /* alltoall: rows for each rank; NULL: as many for each */
+  uint32_t process_set;  /* from rueda_add_process_set; 0: all ranks of the job */
+  int32_t priority;      /* of what is complete at one moment the highest runs first */
 } rueda_op;
 
 /* Result of an allgather or alltoall, owned by the session until rueda_release. */
@@ -167,8 +177,10 @@ RUEDA_API int32_t rueda_describe_dtype(uint32_t dtype, rueda_dtype_info* info);
 /* Fills `options` (struct_size set by the caller first) from RUEDA_* and, where those are missing,
    HOROVOD_* variables: RANK SIZE LOCAL_RANK LOCAL_SIZE CROSS_RANK CROSS_SIZE HOSTNAME, and
    RUEDA_SOCKET RUEDA_JOB RUEDA_START_TIMEOUT (seconds) RUEDA_ISOLATED. Without any of them: a job
-   of one rank. RUEDA_INVALID_ARGUMENT names a variable that is malformed or missing in a half-set
-   environment. Never blocks. */
+   of one rank. What the job wants of the daemon: FUSION_THRESHOLD (bytes) CYCLE_TIME (ms)
+   STALL_CHECK_TIME_SECONDS STALL_SHUTDOWN_TIME_SECONDS, 0 = off; STALL_CHECK_DISABLE,
+   DISABLE_GROUP_FUSION, 1 = so; FUSION_LOOK_BACK. RUEDA_INVALID_ARGUMENT names a variable that is
+   malformed or missing in a half-set environment. Never blocks. */
 RUEDA_API int32_t rueda_options_init(rueda_options* options);
 
 /* Connects, and waits until all ranks of the job have. Blocking, up to start_timeout_ms.
@@ -185,6 +197,24 @@ RUEDA_API int32_t rueda_size(const rueda_session* session);
 
 /* OK while the session can run operations; else the failure that ended it. Does not block. */
 RUEDA_API int32_t rueda_health(rueda_session* session);
+
+/* Makes a process set of `count` ranks of the job, in any order: its operations wait for its ranks
+   only. All ranks of the job call it with the same ranks, those that stay outside too, and get the
+   same *set. Blocking. MISMATCH names both lists; ALREADY_EXISTS the set that has these ranks;
+   INVALID_ARGUMENT: a number that is no rank, or twice the same. */
+RUEDA_API int32_t rueda_add_process_set(rueda_session* session, const int32_t* ranks,
+                                        uint32_t count, uint32_t* set);
+/* Dissolves it; what waits in it ends with UNAVAILABLE, and its number may be given out again. All
+   ranks of the job. Blocking. INVALID_ARGUMENT: there is no such set. */
+RUEDA_API int32_t rueda_remove_process_set(rueda_session* session, uint32_t set);
+
+/* This rank has no more data: the other ranks of the set go on until all have joined. Blocking
+   until then; *last_rank is the one that joined last. left_out 0: in an allreduce this rank counts
+   with zeros (an average still divides by all), a barrier does not wait for it, and everything else
+   ends with MISMATCH. left_out 1: operations run as though it were not in the set, but for a
+   broadcast from it. */
+RUEDA_API int32_t rueda_join(rueda_session* session, uint32_t set, int32_t left_out,
+                             int32_t* last_rank);
 
 /* --- memory -------------------------------------------------------------------------------- */
 

@@ -182,7 +182,9 @@ std::string renderPending(const v1::ListPendingResponse& response) {
   const int shown = std::min(response.operations_size(), kMaxOperations);
   for (int i = 0; i < shown; ++i) {
     const v1::PendingOperation& op = response.operations(i);
-    table.add({shortened(op.job_id(), kJobColumns), printable(op.kind()),
+    const std::string set =
+        op.process_set() == 0 ? "" : " of set " + std::to_string(op.process_set());
+    table.add({shortened(op.job_id(), kJobColumns), printable(op.kind()) + set,
                shortened(op.name(), kNameColumns), formatAge(op.age_ms()), presentCell(op),
                missingCell(op, waited)});
   }

@@ -21,6 +21,10 @@ std::vector<DType> allTypes() {
   return types;
 }
 
+bool canReduce(DType dtype, ReduceOp op) {
+  return shm::canReduce(shm::OpKind::kAllreduce, dtype, op);
+}
+
 std::vector<ReduceOp> allOps() {
   std::vector<ReduceOp> ops;
   for (int wire = 0; wire < 256; ++wire)
@@ -40,7 +44,7 @@ std::string renderTypes() {
   Table table(header);
   for (const DType dtype : allTypes()) {
     std::vector<std::string> row = {shm::dtypeName(dtype), std::to_string(shm::dtypeSize(dtype))};
-    for (const ReduceOp op : allOps()) row.push_back(shm::canReduce(dtype, op) ? "yes" : "-");
+    for (const ReduceOp op : allOps()) row.push_back(canReduce(dtype, op) ? "yes" : "-");
     table.add(row);
   }
   return table.toString();
@@ -52,7 +56,7 @@ std::string jsonTypes() {
   for (const DType dtype : allTypes()) {
     Json ops = Json::array();
     for (const ReduceOp op : allOps())
-      if (shm::canReduce(dtype, op)) ops.push_back(shm::reduceOpName(op));
+      if (canReduce(dtype, op)) ops.push_back(shm::reduceOpName(op));
     types.push_back({{"name", shm::dtypeName(dtype)},
                      {"wire", static_cast<int>(dtype)},
                      {"bytes", shm::dtypeSize(dtype)},

@@ -32,6 +32,7 @@ Client::Client(const Options& options, std::unique_ptr<Connection> connection)
       patience_(*connection_, options.interrupted),
       submitter_(*connection_, options.rank, options.size),
       direct_(*connection_, patience_, *this, options.rank, options.size),
+      sets_(options.rank, options.size),
       completions_(reinterpret_cast<char*>(connection_->control()) + shm::kCompletionOffset,
                    &connection_->control()->completeTail, &connection_->control()->completeHead) {}
 
@@ -50,24 +51,27 @@ Status Client::checkOperation(const Operation& op) const {
   if (op.count > shm::kMaxElements)
     return {Code::kInvalidArgument,
             describe(op) + " has " + std::to_string(op.count) + " elements"};
-  if (op.kind == OpKind::kBroadcast && (op.root < 0 || op.root >= options_.size))
+  if (op.kind > OpKind::kReducescatter)
+    return {Code::kInvalidArgument, describe(op) + " has a call of its own"};
+  const auto place = sets_.placeIn(op.processSet);
+  if (!place.isOk()) return {place.status().code(), describe(op) + ": " + place.status().message()};
+  if (op.kind == OpKind::kBroadcast && !sets_.hasRank(op.processSet, op.root))
     return {Code::kInvalidArgument, describe(op) + ": root " + std::to_string(op.root) +
-                                        " is not one of the " + std::to_string(options_.size) +
+                                        " is not one of the " + std::to_string(place.value().size) +
                                         " ranks"};
   if (shm::needsRows(op.kind) && op.ndim == 0)
     return {Code::kInvalidArgument, describe(op) + ": a scalar has no rows"};
-  if (shm::reduces(op.kind) && !shm::canReduce(op.dtype, op.reduceOp))
+  if (shm::reduces(op.kind) && !shm::canReduce(op.kind, op.dtype, op.reduceOp))
     return {Code::kInvalidArgument,
-            describe(op) + ": " + shm::impossibleReduction(op.dtype, op.reduceOp)};
-  if (op.kind == OpKind::kAlltoall) RUEDA_RETURN_IF_ERROR(checkSplits(op));
-  return checkMemory(op);
+            describe(op) + ": " + shm::impossibleReduction(op.kind, op.dtype, op.reduceOp)};
+  if (op.kind == OpKind::kAlltoall) RUEDA_RETURN_IF_ERROR(checkSplits(op, place.value().size));
+  return checkMemory(op, place.value());
 }
 
-Status Client::checkMemory(const Operation& op) const {
+Status Client::checkMemory(const Operation& op, const SetPlace& place) const {
   if (op.kind == OpKind::kBarrier || op.count == 0) return Status::ok();
   const bool needsInput = op.kind != OpKind::kBroadcast || op.root == options_.rank;
-  const uint64_t resultBytes =
-      shm::gathers(op.kind) ? 0 : op.resultBytes(options_.rank, options_.size);
+  const uint64_t resultBytes = shm::gathers(op.kind) ? 0 : op.resultBytes(place.place, place.size);
   if ((needsInput && op.input == nullptr) || (resultBytes > 0 && op.output == nullptr))
     return {Code::kInvalidArgument, describe(op) + ": input or output is NULL"};
   const auto in = reinterpret_cast<uintptr_t>(op.input);
@@ -80,17 +84,17 @@ Status Client::checkMemory(const Operation& op) const {
   return Status::ok();
 }
 
-Status Client::checkSplits(const Operation& op) const {
+Status Client::checkSplits(const Operation& op, int size) const {
   const int64_t rows = op.shape[0];
   if (op.splits == nullptr) {
-    if (rows % options_.size == 0) return Status::ok();
+    if (rows % size == 0) return Status::ok();
     return {Code::kInvalidArgument,
             describe(op) + ": " + std::to_string(rows) + " rows cannot be dealt out evenly to " +
-                std::to_string(options_.size) + " ranks; say by splits how many each gets"};
+                std::to_string(size) + " ranks; say by splits how many each gets"};
   }
-  if (op.splitCount != static_cast<uint32_t>(options_.size))
+  if (op.splitCount != static_cast<uint32_t>(size))
     return {Code::kInvalidArgument, describe(op) + ": " + std::to_string(op.splitCount) +
-                                        " splits for " + std::to_string(options_.size) + " ranks"};
+                                        " splits for " + std::to_string(size) + " ranks"};
   int64_t left = rows;
   for (uint32_t i = 0; i < op.splitCount; ++i) {
     if (op.splits[i] < 0 || op.splits[i] > left)
@@ -112,7 +116,9 @@ Status Client::runAlone(const Operation& op) const {
     if (output != input) std::memcpy(output, input, op.bytes());
     return Status::ok();
   }
-  shm::reduce(op.reduceSpec(1), &input, 1, &output, 1, op.count);
+  shm::ReduceSpec spec = op.reduceSpec(1);
+  if (spec.op == shm::ReduceOp::kAdasum) spec.op = shm::ReduceOp::kSum;
+  shm::reduce(spec, &input, 1, &output, 1, op.count);
   return Status::ok();
 }
 
@@ -134,11 +140,11 @@ Status Client::run(const Operation& op) {
   if (shm::gathers(op.kind))
     return {Code::kInvalidArgument, describe(op) + " is submitted and waited for"};
   if (connection_->hasFailed()) return connection_->failure();
-  if (options_.size == 1) return runAlone(op);
+  if (options_.size == 1 && op.processSet == 0) return runAlone(op);
   if (nameCount_.load(std::memory_order_relaxed) > 0) {
     const std::lock_guard<std::mutex> lock(mutex_);
     drainCompletions();
-    if (names_.count(std::string(op.name)) > 0)
+    if (names_.count(keyOf(op.name, op.processSet)) > 0)
       return {Code::kAlreadyExists, describe(op) + " is still in flight in this process"};
   }
   bool tried = false;
@@ -165,14 +171,18 @@ Status Client::runThroughRing(const Operation& op, bool tried, uint32_t directIn
   submission.flags = shm::kFlagBlocking;
   if (tried) submission.flags |= shm::kFlagFallback;
   submission.directIndex = directIndex;
-  Status begun = prepare(op, &submission);
-  if (begun.isOk()) begun = submitter_.write({submission});
+  return runSubmission(op, &submission, nullptr);
+}
+
+Status Client::runSubmission(const Operation& op, Submission* submission, int64_t* value) {
+  Status begun = prepare(op, submission);
+  if (begun.isOk()) begun = submitter_.write({*submission});
   if (!begun.isOk()) {
-    forget(submission.requestId, true);
-    if (tried) direct_.detourEnded(std::nullopt);
+    forget(submission->requestId, true);
+    if ((submission->flags & shm::kFlagFallback) != 0) direct_.detourEnded(std::nullopt);
     return begun;
   }
-  Status ended = wait(submission.requestId, milliseconds(0));
+  Status ended = await(submission->requestId, milliseconds(0), value);
   if (ended.code() == Code::kInterrupted)
     connection_->fail({Code::kInterrupted, "interrupted in " + describe(op)});
   return ended;
@@ -181,7 +191,7 @@ Status Client::runThroughRing(const Operation& op, bool tried, uint32_t directIn
 // Makes an operation's memory reachable: where it is foreign, or peers may read it for longer than
 // the caller knows (a gather), a block stands in for it.
 Status Client::placeMemory(const Operation& op, Flight* flight, Submission* submission) {
-  if (op.kind == OpKind::kBarrier || op.count == 0) return Status::ok();
+  if (shm::isAgreement(op.kind) || op.count == 0) return Status::ok();
   const bool isGather = shm::gathers(op.kind);
   const bool scatters = op.kind == OpKind::kReducescatter;
   const bool receivesOnly = op.kind == OpKind::kBroadcast && op.root != options_.rank;
@@ -211,19 +221,23 @@ Status Client::prepare(const Operation& op, Submission* submission) {
   Flight flight;
   flight.kind = op.kind;
   flight.name = std::string(op.name);
+  flight.set = op.processSet;
+  const auto place = sets_.placeIn(op.processSet);
+  if (!place.isOk()) return place.status();  // Removed since it was checked.
+  const int size = place.value().size;
   flight.isDetour = (submission->flags & shm::kFlagFallback) != 0;
   const bool isGather = shm::gathers(op.kind);
   if (isGather)
     flight.rowBytes = op.rowBytes();  // Of peers' rows too: not by how many are here.
   else
-    flight.resultBytes = op.resultBytes(options_.rank, options_.size);
+    flight.resultBytes = op.resultBytes(place.value().place, size);
   if (op.kind == OpKind::kAlltoall) {
-    submission->splits.assign(static_cast<size_t>(options_.size), op.shape[0] / options_.size);
-    if (op.splits != nullptr) submission->splits.assign(op.splits, op.splits + op.splitCount);
+    submission->numbers.assign(static_cast<size_t>(size), op.shape[0] / size);
+    if (op.splits != nullptr) submission->numbers.assign(op.splits, op.splits + op.splitCount);
   }
   RUEDA_RETURN_IF_ERROR(placeMemory(op, &flight, submission));
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (!names_.insert(flight.name).second) {
+  if (!names_.insert(keyOf(flight.name, flight.set)).second) {
     if (flight.block != nullptr) (void)memory_.free(flight.block);
     return {Code::kAlreadyExists, describe(op) + " is still in flight in this process"};
   }
@@ -242,7 +256,7 @@ void Client::forget(uint64_t id, bool neverSubmitted) {
   if (neverSubmitted) freeGatherInput(id);
   const auto it = flights_.find(id);
   if (it == flights_.end()) return;
-  if (!it->second.done && it->second.isNamed) names_.erase(it->second.name);
+  if (!it->second.done && it->second.isNamed) names_.erase(keyOf(it->second.name, it->second.set));
   nameCount_.store(names_.size(), std::memory_order_relaxed);
   for (char* block : {it->second.block, it->second.gatheredBlock})
     if (block != nullptr) (void)memory_.free(block);

@@ -13,6 +13,7 @@
 
 #include "client/cpp/direct.h"
 #include "client/cpp/memory.h"
+#include "client/cpp/process_sets.h"
 #include "client/cpp/submitter.h"
 
 namespace rueda::client {
@@ -44,6 +45,14 @@ class Client : private WaitNotes {
   shm::Result<bool> poll(uint64_t handle);
   // Waits for the outcome; `timeout` zero: no limit. Blocking.
   shm::Status wait(uint64_t handle, std::chrono::milliseconds timeout);
+  // The id of a new process set of these ranks, on which all ranks of the job agree. Blocking, as
+  // the two below. kAlreadyExists: there is one of them.
+  shm::Result<uint32_t> addProcessSet(std::vector<int64_t> ranks);
+  // What waits in it fails. All ranks of the job.
+  shm::Status removeProcessSet(uint32_t set);
+  // This rank has no more data: other ranks of the set go on until all have joined, with zeros in
+  // its place or (`leftOut`) without it. Returns the rank that joined last.
+  shm::Result<int> join(uint32_t set, bool leftOut);
   // Of a waited-for allgather, until release(). nullptr for an unknown handle.
   const Gathered* gathered(uint64_t handle);
   shm::Status release(uint64_t handle);
@@ -53,10 +62,12 @@ class Client : private WaitNotes {
   struct Flight {
     shm::OpKind kind = shm::OpKind::kAllreduce;
     std::string name;
+    uint32_t set = 0;
     bool isNamed = true;  // Not a copy of gathered rows.
     bool done = false;
     bool isDetour = false;  // Given back by the direct path.
     shm::Status status;
+    int64_t value = 0;             // Of an agreement.
     char* block = nullptr;         // Arena block that stands in for foreign memory, or nullptr.
     void* copyTo = nullptr;        // Foreign output that gets the block's bytes.
     const char* result = nullptr;  // Where in the block they lie.
@@ -69,11 +80,18 @@ class Client : private WaitNotes {
   };
 
   Client(const Options& options, std::unique_ptr<Connection> connection);
+  // A name is one of its process set.
+  static std::string keyOf(std::string_view name, uint32_t set) {
+    return set == 0 ? std::string(name) : std::string(name) + '\0' + std::to_string(set);
+  }
   shm::Status checkOperation(const Operation& op) const;
-  shm::Status checkMemory(const Operation& op) const;
-  shm::Status checkSplits(const Operation& op) const;
+  shm::Status checkMemory(const Operation& op, const SetPlace& place) const;
+  shm::Status checkSplits(const Operation& op, int size) const;
   shm::Status runAlone(const Operation& op) const;
+  shm::Result<int64_t> agree(Submission submission);
   shm::Status runThroughRing(const Operation& op, bool tried, uint32_t directIndex);
+  shm::Status runSubmission(const Operation& op, Submission* submission, int64_t* value);
+  shm::Status await(uint64_t handle, std::chrono::milliseconds timeout, int64_t* value);
   shm::Status prepareStaging(const Operation& op);
   shm::Status placeMemory(const Operation& op, Flight* flight, Submission* submission);
   // Registers one operation: id, name, blocks for foreign memory, copies in.
@@ -100,13 +118,14 @@ class Client : private WaitNotes {
   Patience patience_;
   Submitter submitter_;
   DirectPath direct_;
+  ProcessSets sets_;
   std::mutex stagingMutex_;
   uint64_t directNote_ = 0;  // Of the one thread in the direct path.
   // Guarded by mutex_.
   std::mutex mutex_;
   shm::RingConsumer completions_;
   std::unordered_map<uint64_t, Flight> flights_;
-  std::unordered_set<std::string> names_;             // Without an outcome yet.
+  std::unordered_set<std::string> names_;             // By keyOf; without an outcome yet.
   std::unordered_map<uint64_t, char*> gatherInputs_;  // Blocks that peers may still read.
   uint64_t nextId_ = 1;
   uint32_t nextGroup_ = 1;

@@ -87,8 +87,9 @@ void Client::takeCompletion(const CompletionEntry& entry, const std::vector<char
   if (rowBytes > 0) std::memcpy(flight.rows.data(), tail.data(), rowBytes);
   flight.status =
       Status(static_cast<Code>(entry.code), std::string(tail.data() + rowBytes, entry.textBytes));
+  flight.value = entry.value;
   flight.done = true;
-  if (flight.isNamed) names_.erase(flight.name);
+  if (flight.isNamed) names_.erase(keyOf(flight.name, flight.set));
   nameCount_.store(names_.size(), std::memory_order_relaxed);
 }
 
@@ -113,6 +114,10 @@ Result<bool> Client::poll(uint64_t handle) {
 }
 
 Status Client::wait(uint64_t handle, milliseconds timeout) {
+  return await(handle, timeout, nullptr);
+}
+
+Status Client::await(uint64_t handle, milliseconds timeout, int64_t* value) {
   if (isDone(handle)) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (flights_.count(handle) == 0) return unknownHandle(handle);
@@ -127,6 +132,7 @@ Status Client::wait(uint64_t handle, milliseconds timeout) {
       const auto it = flights_.find(handle);
       if (it == flights_.end()) return;
       name = it->second.name;
+      entry.op.processSet = it->second.set;
     }
     entry.type = shm::EntryType::kWaitRequest;
     entry.requestId = handle;
@@ -158,6 +164,7 @@ Status Client::wait(uint64_t handle, milliseconds timeout) {
     Flight& flight = it->second;
     kind = flight.kind;
     status = flight.status;
+    if (value != nullptr) *value = flight.value;
     if (status.isOk() && flight.copyTo != nullptr)
       std::memcpy(flight.copyTo, flight.result, flight.resultBytes);
   }

@@ -121,6 +121,7 @@ Status Connection::greet(const Options& options) {
   hello.localSize = options.localSize;
   hello.startTimeoutMs = options.startTimeoutMs;
   hello.isolated = options.isolated ? 1 : 0;
+  hello.knobs = options.knobs;
   shm::copyText(hello.job, sizeof hello.job, options.job);
   shm::copyText(hello.hostname, sizeof hello.hostname, options.hostname);
   const Status sent = shm::sendMessage(socket_.get(), hello);

@@ -88,7 +88,8 @@ DirectPath::DirectPath(Connection& connection, Patience& patience, WaitNotes& no
       fencesPosts_(!connection.hasProcessBarrier() || connection.policy().spareCores == 0) {}
 
 bool DirectPath::offers(const Operation& op) const {
-  return connection_.policy().directEnabled != 0 && !shm::gathers(op.kind);
+  return connection_.policy().directEnabled != 0 && op.processSet == 0 && !shm::gathers(op.kind) &&
+         op.reduceOp != shm::ReduceOp::kAdasum;
 }
 
 DirectPath::End DirectPath::run(const Operation& op, uint32_t* index, bool* tried) {

@@ -45,6 +45,38 @@ Status readInt(const std::string& suffix, int low, int* value) {
   return Status::ok();
 }
 
+// A knob of at least 0, in units of 1 / `scale`; 0 is off.
+Status readKnob(const std::string& suffix, double scale, int64_t* value) {
+  const Variable variable = find(suffix);
+  if (variable.value == nullptr) return Status::ok();
+  char* end = nullptr;
+  const double parsed = std::strtod(variable.value, &end);
+  if (*variable.value == '\0' || *end != '\0' || !(parsed >= 0) || parsed * scale > 1e15)
+    return {Code::kInvalidArgument,
+            variable.name + "='" + variable.value + "' is not a number of at least 0"};
+  *value = parsed == 0 ? -1 : std::max<int64_t>(1, static_cast<int64_t>(parsed * scale));
+  return Status::ok();
+}
+
+Status readKnobs(shm::Knobs* knobs) {
+  constexpr double kMillisecond = 1000;  // In microseconds.
+  constexpr double kSecond = 1000;       // In milliseconds.
+  int noChecks = 0;
+  int groupsApart = 0;
+  int lookBack = 0;
+  RUEDA_RETURN_IF_ERROR(readKnob("FUSION_THRESHOLD", 1, &knobs->fusionBytes));
+  RUEDA_RETURN_IF_ERROR(readKnob("CYCLE_TIME", kMillisecond, &knobs->cycleMicros));
+  RUEDA_RETURN_IF_ERROR(readKnob("STALL_CHECK_TIME_SECONDS", kSecond, &knobs->stallWarnMs));
+  RUEDA_RETURN_IF_ERROR(readKnob("STALL_SHUTDOWN_TIME_SECONDS", kSecond, &knobs->stallShutdownMs));
+  RUEDA_RETURN_IF_ERROR(readInt("STALL_CHECK_DISABLE", 0, &noChecks));
+  RUEDA_RETURN_IF_ERROR(readInt("DISABLE_GROUP_FUSION", 0, &groupsApart));
+  RUEDA_RETURN_IF_ERROR(readInt("FUSION_LOOK_BACK", 0, &lookBack));
+  if (noChecks > 0) knobs->stallWarnMs = knobs->stallShutdownMs = -1;
+  knobs->groupsApart = groupsApart > 0 ? 1 : 0;
+  knobs->fusionLookBack = lookBack;
+  return Status::ok();
+}
+
 // A launcher sets rank and size together; one alone means that the environment got lost on the way.
 Status checkComplete(const std::string& first, const std::string& second) {
   const Variable a = find(first);
@@ -84,6 +116,7 @@ Result<Options> optionsFromEnvironment() {
                                               std::to_string(options.size));
   options.startTimeoutMs = static_cast<uint32_t>(std::min(seconds, kMaxStartSeconds)) * 1000;
   options.isolated = isolated != 0;
+  RUEDA_RETURN_IF_ERROR(readKnobs(&options.knobs));
   options.hostname = hostName();
   if (const Variable v = find("HOSTNAME"); v.value != nullptr) options.hostname = v.value;
   if (const char* socket = std::getenv("RUEDA_SOCKET")) options.socket = socket;

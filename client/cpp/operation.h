@@ -27,6 +27,9 @@ struct Operation {
   uint32_t splitCount = 0;
   double prescale = 1.0;
   double postscale = 1.0;
+  uint32_t processSet =
+      0;                 // 0: all ranks of the job. What is "rank" and "size" below is of the set.
+  int32_t priority = 0;  // Of what is complete at one moment the highest runs first.
 
   uint64_t bytes() const { return count * shm::dtypeSize(dtype); }
   uint64_t rowBytes() const;  // REQUIRES: ndim > 0.

@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 
+#include "shm/handshake.h"
 #include "shm/status.h"
 
 namespace rueda::client {
@@ -23,6 +24,7 @@ struct Options {
   std::string hostname = "localhost";
   uint32_t startTimeoutMs = 30000;
   bool isolated = false;
+  shm::Knobs knobs{};
   std::function<bool()> interrupted;  // True: stop waiting. May be empty.
 };
 

@@ -17,7 +17,7 @@ using shm::TailEntry;
 namespace {
 
 size_t tailBytes(const Submission& submission) {
-  return (submission.op.ndim + submission.splits.size()) * sizeof(int64_t) +
+  return (submission.op.ndim + submission.numbers.size()) * sizeof(int64_t) +
          submission.op.name.size();
 }
 
@@ -49,11 +49,15 @@ Status Submitter::write(const std::vector<Submission>& submissions) {
 Status Submitter::start(const std::vector<Submission>& submissions) {
   const std::lock_guard<std::mutex> lock(mutex_);
   RUEDA_RETURN_IF_ERROR(publish(submissions));
+  const bool isOfAll = std::all_of(submissions.begin(), submissions.end(),
+                                   [](const Submission& s) { return s.op.processSet == 0; });
   std::atomic<uint64_t>& mine = connection_.board()->starts[rank_].count;
-  const uint64_t started = mine.load(std::memory_order_relaxed) + submissions.size();
-  mine.store(started, std::memory_order_seq_cst);
+  uint64_t started = mine.load(std::memory_order_relaxed);
+  if (isOfAll) mine.store(started += submissions.size(), std::memory_order_seq_cst);
   const uint32_t asleep = connection_.control()->daemonAsleep.load(std::memory_order_seq_cst);
-  if (asleep != shm::kNapping && (!trusts() || asleep == shm::kAsleepWanting || mayBeLast(started)))
+  // In a smaller process set the counts of all say nothing about who is last.
+  if (asleep != shm::kNapping &&
+      (!trusts() || !isOfAll || asleep == shm::kAsleepWanting || mayBeLast(started)))
     ringDoorbell();
   else
     owesDoorbell_.store(true);
@@ -134,10 +138,12 @@ void Submitter::stage(const Submission& submission) {
   entry.inOffset = submission.input.offset;
   entry.outSegment = submission.output.segment;
   entry.outOffset = submission.output.offset;
-  entry.extra = submission.splits.empty() ? submission.extra : submission.splits.size();
+  entry.extra = submission.numbers.empty() ? submission.extra : submission.numbers.size();
   entry.prescale = op.prescale;
   entry.postscale = op.postscale;
   entry.root = op.root;
+  entry.processSet = op.processSet;
+  entry.priority = op.priority;
   entry.directIndex = submission.directIndex;
   entry.groupSize = submission.groupSize;
   entry.groupId = submission.groupId;
@@ -149,7 +155,7 @@ void Submitter::stage(const Submission& submission) {
     to += bytes;
   };
   append(op.shape, op.ndim * sizeof(int64_t));
-  append(submission.splits.data(), submission.splits.size() * sizeof(int64_t));
+  append(submission.numbers.data(), submission.numbers.size() * sizeof(int64_t));
   append(op.name.data(), op.name.size());
   size_t at = std::min(tail_.size(), sizeof entry.tail);
   std::copy_n(tail_.begin(), at, entry.tail);

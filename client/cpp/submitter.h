@@ -22,7 +22,7 @@ struct Submission {
   uint64_t requestId = 0;
   Place input;
   Place output;
-  std::vector<int64_t> splits;  // Alltoall: one for each rank.
+  std::vector<int64_t> numbers;  // An alltoall's splits, ranks of a set to add, a set to remove.
   uint64_t extra = 0;
   uint8_t flags = 0;
   uint32_t directIndex = 0;

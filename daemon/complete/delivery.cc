@@ -26,6 +26,7 @@ std::vector<char> encode(const Outcome& outcome) {
       static_cast<uint8_t>(outcome.released ? CompletionType::kReleased : CompletionType::kOutcome);
   first.code = static_cast<int32_t>(outcome.status.code());
   first.requestId = outcome.requestId;
+  first.value = outcome.value;
   first.textBytes = static_cast<uint32_t>(text.size());
   first.gatherRanks = static_cast<uint32_t>(outcome.rows.size());
   first.hasDirectIndex = outcome.directIndex.has_value() ? 1 : 0;

@@ -54,7 +54,7 @@ std::vector<flow::SessionId> Doorbells::takeTurn() {
 bool Doorbells::wants(const Session& session) const {
   const Job* job = jobs_.find(session.job);
   return job != nullptr && job->state == Job::State::kRunning &&
-         (!job->directWaits.empty() || job->table.wants(session.greeting.rank));
+         (!job->directWaits.empty() || job->sets.wants(session.greeting.rank));
 }
 
 void Doorbells::tellWanted(const Job& job) {

@@ -69,6 +69,7 @@ void Engine::turn() {
   drainSubmissions();
   handleLobbyEvents();
   if (now_ >= nextTick_) handleTick();
+  touchDueCycles();
   while (!touched_.empty()) advanceTouched();  // Again where an operation has run at once.
   deliverAll();
   for (auto& answer : std::exchange(asked_, {})) answer->set_value(view(now_));
@@ -89,14 +90,25 @@ void Engine::advanceTouched() {
   }
 }
 
+// Jobs whose operations have waited for the end of a cycle.
+void Engine::touchDueCycles() {
+  for (const auto& [serial, job] : jobs_.all())
+    if (!job->runnable.empty() && now_ >= job->cycleEnds) touched_.push_back(serial);
+}
+
 // How long epoll may wait.
 std::optional<microseconds> Engine::sleepLimit() {
   const auto nap = doorbells_.announceSleep(now_);
   if (lobby_.hasEvents()) return microseconds(0);
   if (nap) return nap;
+  for (const auto& [serial, job] : jobs_.all())
+    if (!job->runnable.empty() && !job->hasEnoughReducing())  // Waits for the end of its cycle.
+      return std::max(microseconds(0), std::chrono::duration_cast<microseconds>(
+                                           job->cycleEnds - steady_clock::now()) +
+                                           microseconds(1));
   const bool idle = std::all_of(jobs_.all().begin(), jobs_.all().end(), [](const auto& entry) {
     const Job& job = *entry.second;
-    return job.state != Job::State::kForming && job.table.empty() && job.directWaits.empty();
+    return job.state != Job::State::kForming && job.sets.empty() && job.directWaits.empty();
   });
   const bool mayEndAlone = options_.endWithLastClient && !hadClient_;
   if (idle && !stopBy_ && !lobby_.needsTick() && !mayEndAlone) return std::nullopt;
@@ -136,7 +148,13 @@ void Engine::drainSession(Session* session) {
     const bool isOwn = it != job->segments.end() && it->second->rank == rank;
     return isOwn ? std::shared_ptr<const flow::Segment>(it->second) : nullptr;
   };
-  const submit::Origin origin{lookup, rank, job->size};
+  const auto placeIn = [job, rank](flow::SetId set) -> std::optional<submit::Place> {
+    const negotiate::TensorTable* table = job->sets.find(set);
+    const auto place = table == nullptr ? std::nullopt : table->placeOf(rank);
+    if (!place) return std::nullopt;
+    return submit::Place{*place, static_cast<int>(table->members().size())};
+  };
+  const submit::Origin origin{lookup, rank, placeIn};
   for (int i = 0; i < kMaxItemsPerTurn; ++i) {
     const int64_t available = session->submissions().available();
     if (available == 0) return;
@@ -184,14 +202,18 @@ void Engine::acceptRequest(Session* session, Job* job, Request request) {
   if (job->state == Job::State::kForming)
     return lobby_.expel(session->id(),
                         Status(Code::kProtocolError, "submission before the job is complete"));
-  const std::string operation =
-      request.blocking ? describeOperation(request.spec.kind, request.name) : std::string();
+  if (request.group != 0) request.group |= static_cast<uint64_t>(request.rank + 1) << 40;
+  negotiate::TensorTable& table = *job->sets.find(request.set);
+  observe::WaitedFor operation;
+  if (request.blocking)
+    operation = {describeOperation(request.spec.kind, request.name, request.set),
+                 table.members().size()};
   Outcome outcome;
   outcome.session = request.session;
   outcome.requestId = request.requestId;
-  outcome.status = job->state == Job::State::kRunning ? job->table.add(&request) : job->failure;
+  outcome.status = job->state == Job::State::kRunning ? table.add(&request) : job->failure;
   if (!outcome.status.isOk()) return deliver(std::move(outcome));
-  if (!operation.empty())
+  if (operation.ranks > 0)
     job->requestWaits[static_cast<size_t>(session->greeting.rank)][outcome.requestId] = operation;
 }
 
@@ -209,11 +231,13 @@ void Engine::acceptNote(Session* session, Job* job, const submit::WaitNote& note
             {rank, note.requestId, note.directIndex, note.name, note.spec, now_});
       break;
     case submit::WaitNote::Kind::kRequest: {
-      const auto entry = job->table.entries().find(note.name);
-      if (entry == job->table.entries().end()) break;  // Is complete by now.
-      const auto& mine = entry->second.byRank[static_cast<size_t>(rank)];
+      const negotiate::TensorTable* table = job->sets.find(note.set);
+      const auto place = table == nullptr ? std::nullopt : table->placeOf(rank);
+      if (!place || table->entries().count(note.name) == 0) break;  // Is complete by now.
+      const auto& mine = table->entries().at(note.name).byPlace[static_cast<size_t>(*place)];
       if (mine && mine->requestId == note.requestId && requests.size() < kMaxSleepers)
-        requests[note.requestId] = describeOperation(mine->spec.kind, note.name);
+        requests[note.requestId] = {describeOperation(mine->spec.kind, note.name, note.set),
+                                    table->members().size()};
       break;
     }
     case submit::WaitNote::Kind::kEnd:
@@ -226,17 +250,23 @@ void Engine::acceptNote(Session* session, Job* job, const submit::WaitNote& note
 }
 
 void Engine::negotiateAndDispatch(Job* job) {
-  for (Decision& decision : job->table.takeReady()) {
+  std::vector<Decision> ready;
+  for (const auto& [set, table] : job->sets.all())
+    for (Decision& decision : table->takeReady()) ready.push_back(std::move(decision));
+  for (Decision& decision : ready) {
     const OpKind kind = decision.spec().kind;
-    if (!decision.error.isOk() || kind == OpKind::kBarrier)
+    if (!decision.error.isOk())
       endDecision(job, decision, decision.error);
+    else if (shm::isAgreement(kind))
+      finishAgreement(job, decision);
     else if (shm::gathers(kind))
       finishGather(job, std::move(decision));
     else
       job->runnable.push_back(std::move(decision));
   }
-  if (job->runnable.empty() || job->hasEnoughReducing()) return;
-  for (FusedOp& op : fuse::plan(std::exchange(job->runnable, {}), options_.fusionBytes))
+  if (job->runnable.empty() || job->hasEnoughReducing() || now_ < job->cycleEnds) return;
+  job->cycleEnds = now_ + job->settings.cycle;
+  for (FusedOp& op : fuse::plan(std::exchange(job->runnable, {}), job->settings.fusion))
     dispatch(job, std::move(op));
 }
 
@@ -256,10 +286,12 @@ void Engine::onExecuted(const std::shared_ptr<const FusedOp>& op) {
   touched_.push_back(op->job);
 }
 
-void Engine::endDecision(Job* job, const Decision& decision, const Status& status) {
+void Engine::endDecision(Job* job, const Decision& decision, const Status& status, int64_t value) {
   // All came from the direct path, at whatever index: there they go on together.
   std::optional<uint32_t> directIndex;
-  const bool allFallback = std::all_of(decision.requests.begin(), decision.requests.end(),
+  const bool allFallback = decision.size() == static_cast<int>(job->members.size()) &&
+                           decision.joined.empty() &&
+                           std::all_of(decision.requests.begin(), decision.requests.end(),
                                        [](const Request& r) { return r.fallback; });
   if (allFallback) {
     directIndex = decision.requests.front().directIndex;
@@ -275,6 +307,7 @@ void Engine::endDecision(Job* job, const Decision& decision, const Status& statu
     outcome.requestId = request.requestId;
     outcome.status = status;
     outcome.directIndex = directIndex;
+    outcome.value = value;
     deliver(std::move(outcome));
   }
 }

@@ -26,9 +26,7 @@ namespace rueda::engine {
 struct EngineOptions {
   LobbyOptions lobby;
   submit::QuotaLimits quota;
-  uint64_t fusionBytes = 128u << 20;
-  std::chrono::milliseconds stallWarn{1000};
-  std::chrono::seconds stallShutdown{0};  // 0: never.
+  JobSettings job;  // For what a job does not ask for itself.
   bool endWithLastClient = false;
   int lifelineFd = -1;  // With endWithLastClient: not before this pipe has closed.
   std::string socket;   // For the status only.
@@ -51,10 +49,12 @@ class Engine : public flow::EnginePort {
  private:
   void turn();
   void advanceTouched();
+  void touchDueCycles();
   std::optional<std::chrono::microseconds> sleepLimit();
   void handleReady(const base::Ready& ready);
   void handleLobbyEvents();
   void handleTick();
+  void configure(Job* job, const shm::Knobs& knobs);
   void loseRank(Job* job, const Lobby::Event& event, std::vector<flow::Outcome>* outcomes);
   void shareSegment(Job* job, const std::shared_ptr<flow::Segment>& segment);
   bool shouldEnd() const;
@@ -69,10 +69,14 @@ class Engine : public flow::EnginePort {
   void acceptRelease(Job* job, int rank, uint64_t requestId);
   void acceptFetch(submit::Session* session, Job* job, submit::Fetch fetch);
   void negotiateAndDispatch(Job* job);
+  void finishAgreement(Job* job, const flow::Decision& decision);
+  void failRequests(Job* job, const std::vector<flow::Request>& requests,
+                    const shm::Status& status);
   void finishGather(Job* job, flow::Decision decision);
   void dispatch(Job* job, flow::FusedOp op);
   void onExecuted(const std::shared_ptr<const flow::FusedOp>& op);
-  void endDecision(Job* job, const flow::Decision& decision, const shm::Status& status);
+  void endDecision(Job* job, const flow::Decision& decision, const shm::Status& status,
+                   int64_t value = 0);
   void deliver(flow::Outcome outcome);
   void deliverAll();
 

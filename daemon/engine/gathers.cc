@@ -17,7 +17,7 @@ using shm::Status;
 
 namespace {
 
-// Where the rows lie that `giver` has for `receiver`.
+// Where the rows lie that `giver` has for the rank at place `receiver`.
 shm::RowBlock rowsOf(const flow::Request& giver, int receiver, int size) {
   const shm::RowRange rows = giver.spec.rowsFor(receiver, size);
   const uint64_t rowBytes = giver.spec.rowElements() * shm::dtypeSize(giver.spec.dtype);
@@ -37,17 +37,20 @@ void Engine::finishGather(Job* job, Decision decision) {
         Status(Code::kResourceExhausted,
                std::to_string(job->gathers.size()) + " gathered results have not been released"));
   auto gather = std::make_shared<Gather>();
+  gather->size = decision.size();
   for (const flow::Request& request : decision.requests) gather->holders.insert(request.rank);
   ++job->opsCompleted;
   for (const flow::Request& request : decision.requests) {
     job->bytesReduced += request.spec.bytes();
     job->requestWaits[static_cast<size_t>(request.rank)].erase(request.requestId);
-    job->gathers[gatherKey(request.rank, request.requestId)] = gather;
+    job->gathers[gatherKey(request.rank, request.requestId)] = {gather, request.place};
     Outcome outcome;
     outcome.session = request.session;
     outcome.requestId = request.requestId;
+    outcome.rows.resize(decision.members->size());  // Those that have joined give none.
     for (const flow::Request& giver : decision.requests)
-      outcome.rows.push_back(rowsOf(giver, request.rank, job->size));
+      outcome.rows[static_cast<size_t>(giver.place)] =
+          rowsOf(giver, request.place, decision.size());
     deliver(std::move(outcome));
   }
   gather->requests = std::move(decision.requests);
@@ -56,7 +59,7 @@ void Engine::finishGather(Job* job, Decision decision) {
 void Engine::acceptRelease(Job* job, int rank, uint64_t requestId) {
   const auto it = job->gathers.find(gatherKey(rank, requestId));
   if (it == job->gathers.end()) return;  // The job failed meanwhile.
-  const std::shared_ptr<Gather> gather = it->second;
+  const std::shared_ptr<Gather> gather = it->second.gather;
   job->gathers.erase(it);
   gather->holders.erase(rank);
   if (!gather->holders.empty()) return;
@@ -94,8 +97,8 @@ void Engine::acceptFetch(submit::Session* session, Job* job, submit::Fetch fetch
   op->reduce.dtype = shm::DType::kUint8;
   op->unwanted = session->gone;
   char* to = fetch.output.data();
-  for (const flow::Request& request : it->second->requests) {
-    const shm::RowBlock rows = rowsOf(request, session->greeting.rank, job->size);
+  for (const flow::Request& request : it->second.gather->requests) {
+    const shm::RowBlock rows = rowsOf(request, it->second.place, it->second.gather->size);
     const uint64_t bytes = static_cast<uint64_t>(rows.firstDim) * request.spec.rowElements() *
                            shm::dtypeSize(request.spec.dtype);
     if (bytes > fetch.room - op->bytes)
@@ -107,7 +110,7 @@ void Engine::acceptFetch(submit::Session* session, Job* job, submit::Fetch fetch
     op->bytes += bytes;
   }
   ++job->running;
-  const auto done = [this, serial = job->serial, outcome, gather = it->second,
+  const auto done = [this, serial = job->serial, outcome, gather = it->second.gather,
                      output = fetch.output] {
     --jobs_.find(serial)->running;
     touched_.push_back(serial);

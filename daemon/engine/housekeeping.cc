@@ -78,8 +78,10 @@ void Engine::handleLobbyEvents() {
     switch (event.kind) {
       case Lobby::Event::Kind::kJoined:
         hadClient_ = true;
-        if (submit::Session* session = lobby_.find(event.session))
+        if (submit::Session* session = lobby_.find(event.session)) {
           delivery_.addSession(session->id(), session->completionSlots(), session->control());
+          if (event.rank == 0) configure(job, session->greeting.knobs);
+        }
         break;
       case Lobby::Event::Kind::kSegmentReady:
         shareSegment(job, event.segment);
@@ -99,6 +101,12 @@ void Engine::handleLobbyEvents() {
     }
     for (Outcome& outcome : outcomes) deliver(std::move(outcome));
   }
+}
+
+void Engine::configure(Job* job, const shm::Knobs& knobs) {
+  std::string note;
+  job->settings = withKnobs(options_.job, knobs, &note);
+  if (!note.empty()) base::logWarning("job '" + base::printable(job->id) + "': " + note);
 }
 
 void Engine::loseRank(Job* job, const Lobby::Event& event, std::vector<Outcome>* outcomes) {
@@ -144,14 +152,17 @@ void Engine::handleTick() {
   lobby_.tick(now_);
   for (auto& [serial, job] : jobs_.all()) {
     if (job->state != Job::State::kRunning) continue;
-    if (job->table.releaseGroups(now_ - kTick)) touched_.push_back(serial);
+    for (const auto& [set, table] : job->sets.all())
+      if (table->releaseGroups(now_ - kTick)) touched_.push_back(serial);
     untangle(job.get());
     reportDeadlock(job.get(), true);
-    reportStalls(job.get(), now_, options_.stallWarn);
-    if (options_.stallShutdown.count() == 0 || !hasOlderThan(*job, now_, options_.stallShutdown))
-      continue;
+    const milliseconds warn = job->settings.stallWarn;
+    const milliseconds shutdown = job->settings.stallShutdown;
+    if (warn.count() > 0) reportStalls(job.get(), now_, warn);
+    if (shutdown.count() == 0 || !hasOlderThan(*job, now_, shutdown)) continue;
     for (const flow::PendingView& pending : pendingOf(*job, now_)) {
-      if (milliseconds(pending.ageMs) < options_.stallShutdown) break;
+      if (milliseconds(pending.ageMs) < shutdown) break;
+      if (pending.mayWait) continue;
       std::vector<Outcome> outcomes;
       jobs_.finish(job.get(), Job::State::kFailed, -1,
                    Status(Code::kStalled, describePending(*job, pending)), &outcomes);

@@ -18,7 +18,7 @@ Job::Job(flow::JobSerial jobSerial, uid_t owner, std::string jobId, int jobSize,
       isolated(isIsolated),
       members(static_cast<size_t>(jobSize)),
       board(std::move(jobBoard)),
-      table(jobSerial, jobSize),
+      sets(jobSerial, jobSize),
       requestWaits(static_cast<size_t>(jobSize)) {}
 
 std::vector<int> Job::ranksIn(Member::State wanted) const {
@@ -58,18 +58,20 @@ bool Job::hasAllPosts(const DirectWait& wait) const {
   return true;
 }
 
-std::vector<std::set<std::string>> Job::sleepers() const {
-  std::vector<std::set<std::string>> waiting(members.size());
+std::vector<std::set<observe::WaitedFor>> Job::sleepers() const {
+  std::vector<std::set<observe::WaitedFor>> waiting(members.size());
   for (size_t r = 0; r < members.size(); ++r)
     for (const auto& [request, operation] : requestWaits[r]) waiting[r].insert(operation);
   for (const DirectWait& wait : directWaits)
     if (sleepsOn(wait))
-      waiting[static_cast<size_t>(wait.rank)].insert(describeOperation(wait.spec.kind, wait.name));
+      waiting[static_cast<size_t>(wait.rank)].insert(
+          {describeOperation(wait.spec.kind, wait.name), members.size()});
   return waiting;
 }
 
-std::string describeOperation(shm::OpKind kind, const std::string& name) {
-  return std::string(shm::opKindName(kind)) + " '" + base::printable(name) + "'";
+std::string describeOperation(shm::OpKind kind, const std::string& name, flow::SetId set) {
+  return std::string(shm::opKindName(kind)) + " '" + base::printable(name) + "'" +
+         (set == 0 ? "" : " of process set " + std::to_string(set));
 }
 
 }  // namespace rueda::engine

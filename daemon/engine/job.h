@@ -11,9 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/engine/settings.h"
 #include "daemon/flow/outcome.h"
 #include "daemon/membership/board_keeper.h"
-#include "daemon/negotiate/tensor_table.h"
+#include "daemon/negotiate/process_sets.h"
+#include "daemon/observe/deadlock.h"
 #include "shm/handshake.h"
 
 namespace rueda::engine {
@@ -50,6 +52,13 @@ struct Gather {
   // By rank; keep the memory alive. Of an allgather or an alltoall.
   std::vector<flow::Request> requests;
   std::set<int> holders;  // Ranks that have not released it.
+  int size = 1;           // Of the process set.
+};
+
+// A rank's part in one.
+struct GatherShare {
+  std::shared_ptr<Gather> gather;
+  int place = 0;  // In the process set.
 };
 
 struct Job {
@@ -70,7 +79,7 @@ struct Job {
   // Whether only others can end that sleep.
   bool sleepsOn(const DirectWait& wait) const { return !wait.isWithdrawn && !hasAllPosts(wait); }
   // What the threads of every rank sleep in, for the deadlock finder.
-  std::vector<std::set<std::string>> sleepers() const;
+  std::vector<std::set<observe::WaitedFor>> sleepers() const;
   // What becomes ready now waits for the end of a reduction, and is fused to fewer and larger ones.
   bool hasEnoughReducing() const { return reducing >= kReducingEnough; }
 
@@ -80,17 +89,20 @@ struct Job {
   const int size;
   const bool isolated;
 
-  shm::Welcome policy{};  // Equal for all ranks: how they wait and cut must not differ.
+  JobSettings settings;         // Set before the job runs.
+  flow::TimePoint cycleEnds{};  // What is runnable waits until then.
+  shm::Welcome policy{};        // Equal for all ranks: how they wait and cut must not differ.
   State state = State::kForming;
   shm::Status failure;  // Why it is kFailed or kEnded: what operations get from now on.
   std::vector<Member> members;
   membership::BoardKeeper board;
   std::map<uint32_t, std::shared_ptr<flow::Segment>> segments;
   uint32_t nextSegment = 1;
-  negotiate::TensorTable table;
-  std::vector<DirectWait> directWaits;                        // At most one of each rank.
-  std::vector<std::map<uint64_t, std::string>> requestWaits;  // By rank: request → operation.
-  std::map<uint64_t, std::shared_ptr<Gather>> gathers;        // By gatherKey: one for each rank.
+  negotiate::ProcessSets sets;
+  std::vector<DirectWait> directWaits;  // At most one of each rank.
+  // By rank: request → operation.
+  std::vector<std::map<uint64_t, observe::WaitedFor>> requestWaits;
+  std::map<uint64_t, GatherShare> gathers;  // By gatherKey.
   flow::TimePoint formingNoticeAt;
   std::string reportedDeadlock;  // That it is in now; empty: none.
   bool hasThreads = false;       // Some rank says so, or slept in two operations at once.
@@ -105,8 +117,8 @@ struct Job {
   uint32_t running = 0;                  // Those, copies of gathered rows, and touching of pages.
 };
 
-// "allreduce 'x'", printable.
-std::string describeOperation(shm::OpKind kind, const std::string& name);
+// "allreduce 'x'" or "allreduce 'x' of process set 2", printable.
+std::string describeOperation(shm::OpKind kind, const std::string& name, flow::SetId set = 0);
 inline uint64_t gatherKey(int rank, uint64_t requestId) { return uint64_t(rank) << 56 | requestId; }
 
 }  // namespace rueda::engine

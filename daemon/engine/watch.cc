@@ -20,9 +20,10 @@ using std::chrono::milliseconds;
 constexpr size_t kMaxStallLines = 10;
 constexpr size_t kMaxRanksDescribed = 4;
 
+// Of the set of all ranks, where the place is the rank.
 bool lacksWaiter(const negotiate::TensorTable::Entry& entry, const std::vector<DirectWait>& waits) {
   return std::any_of(waits.begin(), waits.end(), [&entry](const DirectWait& wait) {
-    return !entry.byRank[static_cast<size_t>(wait.rank)].has_value();
+    return !entry.byPlace[static_cast<size_t>(wait.rank)].has_value();
   });
 }
 
@@ -46,34 +47,59 @@ bool contains(const std::vector<int>& ranks, int rank) {
 // A rank that has come and was then stopped in the middle of the sum is missing like one that has
 // not come.
 template <typename IsPresent>
-void fillRanks(const Job& job, const std::vector<int>& stopped, const IsPresent& isPresent,
-               PendingView* view) {
+void fillRanks(const std::vector<int>& ranks, const std::vector<int>& stopped,
+               const IsPresent& isPresent, PendingView* view) {
   view->stopped = stopped;
-  for (int rank = 0; rank < job.size; ++rank)
-    (isPresent(rank) ? view->present : view->missing).push_back(rank);
+  for (const int rank : ranks) (isPresent(rank) ? view->present : view->missing).push_back(rank);
   if (!view->missing.empty()) return;
-  view->missing = stopped;
+  std::copy_if(stopped.begin(), stopped.end(), std::back_inserter(view->missing),
+               [&ranks](int rank) { return contains(ranks, rank); });
   view->present.erase(std::remove_if(view->present.begin(), view->present.end(),
                                      [&stopped](int rank) { return contains(stopped, rank); }),
                       view->present.end());
 }
 
-// When the oldest operation that waits in the job began to, or `now`.
+// When the oldest operation that waits in the job began to, or `now`. Not a join, which may wait.
 flow::TimePoint oldestSince(const Job& job, flow::TimePoint now) {
   flow::TimePoint oldest = now;
-  for (const auto& [name, entry] : job.table.entries()) oldest = std::min(oldest, entry.since);
+  for (const auto& [set, table] : job.sets.all())
+    for (const auto& [name, entry] : table->entries()) oldest = std::min(oldest, entry.since);
   for (const DirectWait& wait : job.directWaits) oldest = std::min(oldest, wait.since);
   return oldest;
 }
 
-PendingView viewOf(const std::string& name, const flow::TensorSpec& spec, uint64_t age) {
+PendingView viewOf(const std::string& name, flow::SetId set, const flow::TensorSpec& spec,
+                   uint64_t age) {
   PendingView view;
   view.name = name;
+  view.set = set;
   view.kind = shm::opKindName(spec.kind);
   view.dtype = shm::dtypeName(spec.dtype);
   view.shape = flow::shapeText(spec.shape);
   view.ageMs = age;
   return view;
+}
+
+// What waits in one process set.
+void addPending(flow::SetId set, const negotiate::TensorTable& table,
+                const std::vector<int>& stopped, flow::TimePoint now,
+                std::vector<PendingView>* pending) {
+  for (const auto& [name, entry] : table.entries()) {
+    PendingView view = viewOf(name, set, entry.first().spec, ageMs(entry.since, now));
+    const auto isPresent = [&table, &byPlace = entry.byPlace](int rank) {
+      const int place = *table.placeOf(rank);
+      return byPlace[static_cast<size_t>(place)].has_value() || table.hasJoined(place);
+    };
+    fillRanks(table.members(), stopped, isPresent, &view);
+    pending->push_back(std::move(view));
+  }
+  if (table.joined().empty()) return;
+  const flow::Request& first = table.joined().front();
+  PendingView view = viewOf(first.name, set, first.spec, ageMs(first.arrived, now));
+  view.mayWait = true;
+  const auto hasJoined = [&table](int rank) { return table.hasJoined(*table.placeOf(rank)); };
+  fillRanks(table.members(), stopped, hasJoined, &view);
+  pending->push_back(std::move(view));
 }
 
 }  // namespace
@@ -85,10 +111,11 @@ void untangle(Job* job) {
                [job](const DirectWait& wait) { return !job->hasAllPosts(wait); });
   std::set<uint32_t> indices;
   for (const DirectWait& wait : waits) indices.insert(wait.index);
-  const auto& entries = job->table.entries();
-  const bool meetsRing = std::any_of(entries.begin(), entries.end(), [&waits](const auto& entry) {
-    return lacksWaiter(entry.second, waits);
-  });
+  const auto& entries = job->sets.global().entries();
+  const bool meetsRing = !job->sets.global().joined().empty() ||
+                         std::any_of(entries.begin(), entries.end(), [&waits](const auto& entry) {
+                           return lacksWaiter(entry.second, waits);
+                         });
   if (indices.size() < 2 && !meetsRing) return;
   for (const uint32_t index : indices) {
     if (!job->board.withdraw(index, job->size)) continue;
@@ -126,22 +153,16 @@ void reportDeadlock(Job* job, bool atTick) {
 
 std::vector<PendingView> pendingOf(const Job& job, flow::TimePoint now) {
   std::vector<PendingView> pending;
-  if (job.table.entries().empty() && job.directWaits.empty()) return pending;
+  if (job.sets.empty() && job.directWaits.empty()) return pending;
   const std::vector<int> stopped = stoppedRanks(job);
-  for (const auto& [name, entry] : job.table.entries()) {
-    PendingView view = viewOf(name, entry.first().spec, ageMs(entry.since, now));
-    const auto isPresent = [&byRank = entry.byRank](int rank) {
-      return byRank[static_cast<size_t>(rank)].has_value();
-    };
-    fillRanks(job, stopped, isPresent, &view);
-    pending.push_back(std::move(view));
-  }
+  for (const auto& [set, table] : job.sets.all()) addPending(set, *table, stopped, now, &pending);
   std::set<std::pair<uint32_t, std::string>> seen;
   for (const DirectWait& wait : job.directWaits) {
     if (!seen.insert({wait.index, wait.name}).second) continue;
-    PendingView view = viewOf(wait.name, wait.spec, ageMs(wait.since, now));
+    PendingView view = viewOf(wait.name, 0, wait.spec, ageMs(wait.since, now));
     fillRanks(
-        job, stopped, [&](int rank) { return job.board.hasPosted(rank, wait.index); }, &view);
+        job.sets.global().members(), stopped,
+        [&](int rank) { return job.board.hasPosted(rank, wait.index); }, &view);
     pending.push_back(std::move(view));
   }
   std::sort(pending.begin(), pending.end(),
@@ -155,8 +176,10 @@ bool hasOlderThan(const Job& job, flow::TimePoint now, milliseconds age) {
 
 std::string describePending(const Job& job, const PendingView& pending) {
   const std::vector<int>& guilty = pending.missing;
-  std::string text = pending.kind + " '" + base::printable(pending.name) + "' waits since " +
-                     std::to_string(pending.ageMs) + " ms for ranks " + observe::rankList(guilty);
+  std::string text = pending.kind + " '" + base::printable(pending.name) + "'" +
+                     (pending.set == 0 ? "" : " of process set " + std::to_string(pending.set)) +
+                     " waits since " + std::to_string(pending.ageMs) + " ms for ranks " +
+                     observe::rankList(guilty);
   for (size_t i = 0; i < std::min(guilty.size(), kMaxRanksDescribed); ++i) {
     const bool isStopped = contains(pending.stopped, guilty[i]);
     text += std::string(i == 0 ? ": " : ", ") + job.describe(guilty[i]) +
@@ -172,10 +195,11 @@ void reportStalls(Job* job, flow::TimePoint now, milliseconds warnAfter) {
   size_t more = 0;
   for (const PendingView& pending : pendingOf(*job, now)) {
     if (pending.ageMs < static_cast<uint64_t>(warnAfter.count()))
-      break;                                // Sorted: the rest is younger.
-    if (pending.missing.empty()) continue;  // All are at work on it.
-    const auto known = earlier.find(pending.name);
-    flow::TimePoint& next = job->nextStallLine[pending.name];
+      break;                                                   // Sorted: the rest is younger.
+    if (pending.missing.empty() || pending.mayWait) continue;  // All are at work on it.
+    const std::string key = pending.name + '\0' + std::to_string(pending.set);
+    const auto known = earlier.find(key);
+    flow::TimePoint& next = job->nextStallLine[key];
     next = known == earlier.end() ? now : known->second;
     if (now < next) continue;
     next = now + milliseconds(std::max<uint64_t>(pending.ageMs, 1000));

@@ -15,7 +15,7 @@ namespace rueda::flow {
 
 // One range that is combined element by element. Pointers are borrowed from the decisions' memory.
 struct Slice {
-  std::vector<const void*> inputs;  // By rank; a broadcast has the root's alone.
+  std::vector<const void*> inputs;  // By rank, nullptr for zeros; a broadcast has the root's alone.
   std::vector<void*> outputs;
   uint64_t count = 0;  // Elements.
 };

@@ -19,6 +19,7 @@ struct Outcome {
   shm::Status status;
   std::vector<shm::RowBlock> rows;      // Allgather: where each rank's rows lie.
   std::optional<uint32_t> directIndex;  // Where the rank's direct path goes on.
+  int64_t value = 0;                    // Join: the rank that joined last; add set: its id.
   bool released = false;                // Not an end: all ranks have copied gather `requestId`.
 };
 

@@ -18,6 +18,7 @@ namespace rueda::flow {
 
 using SessionId = uint64_t;  // Never reused while the daemon lives.
 using JobSerial = uint64_t;  // One generation of one job; never reused.
+using SetId = uint32_t;      // Process set of a job; 0 holds all its ranks.
 using TimePoint = std::chrono::steady_clock::time_point;
 
 struct TensorSpec {
@@ -26,7 +27,9 @@ struct TensorSpec {
   shm::ReduceOp op = shm::ReduceOp::kSum;
   std::vector<int64_t> shape;
   uint64_t count = 0;           // Product of shape.
-  std::vector<int64_t> splits;  // Alltoall: rows for each rank, at most shape[0] in all.
+  std::vector<int64_t> splits;  // Alltoall: rows for each place, at most shape[0] in all.
+  std::vector<int64_t> ranks;   // Of a process set to add.
+  SetId dissolved = 0;          // Process set to remove.
   double prescale = 1.0;
   double postscale = 1.0;
   int root = 0;
@@ -34,7 +37,7 @@ struct TensorSpec {
   uint64_t bytes() const { return count * shm::dtypeSize(dtype); }
   // REQUIRES: !shape.empty().
   uint64_t rowElements() const;
-  // The rows of this rank's input that are for `receiver`, of `size`.
+  // The rows of this rank's input that are for the rank at place `receiver` of `size`.
   shm::RowRange rowsFor(int receiver, int size) const;
 };
 
@@ -48,7 +51,9 @@ struct TensorMemory {
 
 struct Request {
   SessionId session = 0;
-  int rank = 0;
+  int rank = 0;   // In the job.
+  SetId set = 0;  // Process set.
+  int place = 0;  // Of the rank among the set's, which are ascending.
   uint64_t requestId = 0;
   std::string name;
   TensorSpec spec;
@@ -58,9 +63,11 @@ struct Request {
   bool blocking = false;  // The submitting thread waits for it.
   bool threads = false;   // The rank uses several.
   bool among = false;     // The rank has started others that it has not waited for.
+  bool leftOut = false;   // Join: others go on as though this rank were not there.
   uint32_t directIndex = 0;
   uint64_t group = 0;  // Nonzero: of a group, whose `groupSize` operations run together.
   uint32_t groupSize = 1;
+  int32_t priority = 0;  // Higher ones run first.
   TimePoint arrived;
 };
 

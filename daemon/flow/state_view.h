@@ -31,6 +31,8 @@ struct PendingView {
                              // have, those that were stopped at work.
   std::vector<int> stopped;  // Ranks of the job whose process is stopped (SIGSTOP).
   uint64_t ageMs = 0;        // Since the first rank arrived.
+  uint32_t set = 0;          // Process set.
+  bool mayWait = false;      // A join: that it waits is no fault.
 };
 
 struct JobView {

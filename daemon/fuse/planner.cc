@@ -13,14 +13,39 @@ using flow::Slice;
 using flow::TensorSpec;
 using shm::OpKind;
 
-// How far back a decision may look for an operation to join: bounds planning to linear time.
-constexpr size_t kLookBack = 16;
+// How many ranks an average is over.
+int contributors(const Decision& decision) {
+  const auto leftOut = std::count_if(decision.joined.begin(), decision.joined.end(),
+                                     [](const flow::JoinedRank& rank) { return rank.leftOut; });
+  return decision.size() - static_cast<int>(leftOut);
+}
 
-bool sameClass(const FusedOp& op, const Decision& decision) {
-  const TensorSpec& a = op.decisions.front().spec();
+// What stands together in one operation: decisions of one process set that combine alike.
+bool sameClass(const FusedOp& op, const Decision& decision, const Policy& policy) {
+  const Decision& first = op.decisions.front();
+  const TensorSpec& a = first.spec();
   const TensorSpec& b = decision.spec();
-  return op.job == decision.job && a.kind == b.kind && a.dtype == b.dtype && a.op == b.op &&
-         a.prescale == b.prescale && a.postscale == b.postscale && a.root == b.root;
+  if (policy.groupsApart && first.group != decision.group) return false;
+  return op.job == decision.job && first.members == decision.members && a.kind == b.kind &&
+         a.dtype == b.dtype && a.op == b.op && a.prescale == b.prescale &&
+         a.postscale == b.postscale && a.root == b.root &&
+         op.reduce.ranks == contributors(decision);
+}
+
+// What every member gives: its tensor, or nullptr for the zeros of one that has joined.
+std::vector<const char*> inputsOf(const Decision& decision) {
+  std::vector<const char*> inputs;
+  auto joined = decision.joined.begin();
+  const auto addZeros = [&](int upTo) {
+    for (; joined != decision.joined.end() && joined->place < upTo; ++joined)
+      if (!joined->leftOut) inputs.push_back(nullptr);
+  };
+  for (const flow::Request& request : decision.requests) {
+    addZeros(request.place);
+    inputs.push_back(request.input.data());
+  }
+  addZeros(decision.size());
+  return inputs;
 }
 
 // What is combined element by element: one range, or for a reducescatter one for each rank, which
@@ -32,22 +57,22 @@ std::vector<Slice> slicesOf(const Decision& decision) {
     Slice& slice = slices.emplace_back();
     slice.count = spec.count;
     for (const flow::Request& request : decision.requests) {
-      if (spec.kind != OpKind::kBroadcast || request.rank == spec.root)
+      if (spec.kind == OpKind::kBroadcast && request.rank == spec.root)
         slice.inputs.push_back(request.input.data());
       slice.outputs.push_back(request.output.data());
     }
+    if (spec.kind == OpKind::kAllreduce)
+      for (const char* input : inputsOf(decision)) slice.inputs.push_back(input);
     return slices;
   }
-  const uint64_t rowElements = spec.rowElements();
-  const int size = static_cast<int>(decision.requests.size());
+  const uint64_t rowBytes = spec.rowElements() * shm::dtypeSize(spec.dtype);
   for (const flow::Request& receiver : decision.requests) {
-    const shm::RowRange rows = spec.rowsFor(receiver.rank, size);
+    const shm::RowRange rows = spec.rowsFor(receiver.place, decision.size());
     if (rows.count == 0) continue;
     Slice& slice = slices.emplace_back();
-    slice.count = rows.count * rowElements;
-    for (const flow::Request& request : decision.requests)
-      slice.inputs.push_back(request.input.data() +
-                             rows.begin * rowElements * shm::dtypeSize(spec.dtype));
+    slice.count = rows.count * spec.rowElements();
+    for (const char* input : inputsOf(decision))
+      slice.inputs.push_back(input + rows.begin * rowBytes);  // No zeros: all are left out.
     slice.outputs.push_back(receiver.output.data());
   }
   return slices;
@@ -57,9 +82,10 @@ std::vector<Slice> slicesOf(const Decision& decision) {
 bool follows(const Slice& last, const Slice& next, size_t elementBytes) {
   const uint64_t bytes = last.count * elementBytes;
   const auto adjoins = [bytes](const void* a, const void* b) {
-    return static_cast<const char*>(a) + bytes == b;
+    return a == nullptr ? b == nullptr : static_cast<const char*>(a) + bytes == b;
   };
-  return std::equal(last.inputs.begin(), last.inputs.end(), next.inputs.begin(), adjoins) &&
+  return last.inputs.size() == next.inputs.size() && last.outputs.size() == next.outputs.size() &&
+         std::equal(last.inputs.begin(), last.inputs.end(), next.inputs.begin(), adjoins) &&
          std::equal(last.outputs.begin(), last.outputs.end(), next.outputs.begin(), adjoins);
 }
 
@@ -68,8 +94,7 @@ FusedOp begin(const Decision& decision) {
   const TensorSpec& spec = decision.spec();
   op.job = decision.job;
   op.kind = spec.kind;
-  op.reduce = {spec.dtype, spec.op, static_cast<int>(decision.requests.size()), spec.prescale,
-               spec.postscale};
+  op.reduce = {spec.dtype, spec.op, contributors(decision), spec.prescale, spec.postscale};
   return op;
 }
 
@@ -78,7 +103,8 @@ void append(FusedOp* op, Decision decision) {
   op->bytes += decision.spec().bytes();
   if (decision.spec().count > 0) {
     for (Slice& slice : slicesOf(decision)) {
-      if (!op->slices.empty() && follows(op->slices.back(), slice, elementBytes))
+      if (op->reduce.op != shm::ReduceOp::kAdasum && !op->slices.empty() &&
+          follows(op->slices.back(), slice, elementBytes))
         op->slices.back().count += slice.count;
       else
         op->slices.push_back(std::move(slice));
@@ -89,18 +115,20 @@ void append(FusedOp* op, Decision decision) {
 
 }  // namespace
 
-std::vector<FusedOp> plan(std::vector<Decision> decisions, uint64_t fusionBytes) {
+std::vector<FusedOp> plan(std::vector<Decision> decisions, const Policy& policy) {
+  std::stable_sort(decisions.begin(), decisions.end(), [](const Decision& a, const Decision& b) {
+    return a.requests.front().priority > b.requests.front().priority;
+  });
   std::vector<FusedOp> ops;
   for (Decision& decision : decisions) {
-    if (!decision.error.isOk() || decision.spec().kind == OpKind::kBarrier ||
-        shm::gathers(decision.spec().kind))
-      continue;
+    const OpKind kind = decision.spec().kind;
+    if (!decision.error.isOk() || shm::isAgreement(kind) || shm::gathers(kind)) continue;
     const uint64_t bytes = decision.spec().bytes();
-    const size_t oldest = ops.size() > kLookBack ? ops.size() - kLookBack : 0;
+    const size_t oldest = ops.size() > policy.lookBack ? ops.size() - policy.lookBack : 0;
     size_t at = ops.size();
     for (size_t i = ops.size(); i > oldest; --i) {
-      if (!sameClass(ops[i - 1], decision)) continue;
-      if (ops[i - 1].bytes + bytes <= fusionBytes) at = i - 1;
+      if (!sameClass(ops[i - 1], decision, policy)) continue;
+      if (ops[i - 1].bytes + bytes <= policy.fusionBytes) at = i - 1;
       break;  // An older one may have room, but then this decision would overtake the newer.
     }
     if (at == ops.size()) ops.push_back(begin(decision));

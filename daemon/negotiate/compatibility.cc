@@ -11,6 +11,7 @@
 namespace rueda::negotiate {
 namespace {
 
+using flow::Decision;
 using flow::Request;
 using flow::TensorSpec;
 using shm::Code;
@@ -69,7 +70,16 @@ bool equalRoots(const TensorSpec& a, const TensorSpec& b) {
   return a.kind != OpKind::kBroadcast || a.root == b.root;
 }
 
+std::string setWords(const TensorSpec& spec) {
+  return spec.kind == OpKind::kAddSet ? "ranks " + flow::shapeText(spec.ranks)
+                                      : "process set " + std::to_string(spec.dissolved);
+}
+bool equalSets(const TensorSpec& a, const TensorSpec& b) {
+  return a.ranks == b.ranks && a.dissolved == b.dissolved;
+}
+
 constexpr Property kKind = {"operations", equalKinds, kindWords};
+constexpr Property kSet = {"process sets", equalSets, setWords};
 // In the order in which scripts are told. "%" stands for the kind in capitals.
 constexpr Property kProperties[] = {
     {"data types", equalDtypes, dtypeWords},
@@ -102,24 +112,54 @@ Status compare(const std::vector<Request>& requests, const Property& property) {
   return Status::ok();
 }
 
+std::string describe(const Decision& decision) {
+  return kindWords(decision.spec()) + " '" + base::printable(decision.requests.front().name) + "'";
+}
+
+// With zeros in its place a rank can only stand in where zeros are what it would have given.
+Status checkJoined(const Decision& decision) {
+  const TensorSpec& spec = decision.spec();
+  for (const flow::JoinedRank& rank : decision.joined) {
+    const int number = (*decision.members)[static_cast<size_t>(rank.place)];
+    if (!rank.leftOut && spec.kind != OpKind::kAllreduce)
+      return {Code::kMismatch, describe(decision) + ": rank " + std::to_string(number) +
+                                   " has joined, and only allreduce and barrier go on with zeros "
+                                   "in its place; it can join so that it is left out instead"};
+    if (spec.kind == OpKind::kBroadcast && spec.root == number)
+      return {Code::kMismatch,
+              describe(decision) + ": rank " + std::to_string(number) + ", its root, has joined"};
+  }
+  return Status::ok();
+}
+
+Status checkRoot(const Decision& decision) {
+  const TensorSpec& spec = decision.spec();
+  const std::vector<int>& members = *decision.members;
+  if (spec.kind != OpKind::kBroadcast ||
+      std::binary_search(members.begin(), members.end(), spec.root))
+    return Status::ok();
+  return {Code::kInvalidArgument, describe(decision) + ": root " + std::to_string(spec.root) +
+                                      " is not one of the ranks " +
+                                      flow::shapeText({members.begin(), members.end()})};
+}
+
 }  // namespace
 
-Status checkCompatible(const std::vector<Request>& requests) {
-  // A barrier has no data type to compare.
-  for (const Request& request : requests)
-    if (request.spec.kind == OpKind::kBarrier) return compare(requests, kKind);
+Status checkCompatible(const Decision& decision) {
+  const std::vector<Request>& requests = decision.requests;
+  // An agreement has no data type to compare.
+  for (const Request& request : requests) {
+    if (!shm::isAgreement(request.spec.kind)) continue;
+    RUEDA_RETURN_IF_ERROR(compare(requests, kKind));
+    return compare(requests, kSet);
+  }
   for (const Property& property : kProperties) RUEDA_RETURN_IF_ERROR(compare(requests, property));
-  const TensorSpec& spec = requests.front().spec;
-  if (spec.kind == OpKind::kBroadcast &&
-      (spec.root < 0 || spec.root >= static_cast<int>(requests.size())))
-    return {Code::kInvalidArgument, "broadcast '" + base::printable(requests.front().name) +
-                                        "': root " + std::to_string(spec.root) +
-                                        " is not one of the " + std::to_string(requests.size()) +
-                                        " ranks"};
-  if (shm::reduces(spec.kind) && !shm::canReduce(spec.dtype, spec.op))
-    return {Code::kInvalidArgument, kindWords(spec) + " '" +
-                                        base::printable(requests.front().name) +
-                                        "': " + shm::impossibleReduction(spec.dtype, spec.op)};
+  RUEDA_RETURN_IF_ERROR(checkJoined(decision));
+  RUEDA_RETURN_IF_ERROR(checkRoot(decision));
+  const TensorSpec& spec = decision.spec();
+  if (shm::reduces(spec.kind) && !shm::canReduce(spec.kind, spec.dtype, spec.op))
+    return {Code::kInvalidArgument,
+            describe(decision) + ": " + shm::impossibleReduction(spec.kind, spec.dtype, spec.op)};
   return Status::ok();
 }
 

@@ -3,16 +3,14 @@
 
 // Do the requests of all ranks under one name agree? Pure.
 
-#include <vector>
-
-#include "daemon/flow/request.h"
-#include "shm/status.h"
+#include "daemon/flow/decision.h"
 
 namespace rueda::negotiate {
 
-// `requests` in rank order, one for each rank. kMismatch names the first thing that differs, in the
-// order data type, operation, shape, scale, reduction, root, with the ranks and both values; of a
-// barrier only the operation is compared.
-shm::Status checkCompatible(const std::vector<flow::Request>& requests);
+// kMismatch names the first thing that differs between the requests, in the order data type,
+// operation, shape, scale, reduction, root, with the ranks and both values; of what carries no
+// tensor only the operation, and the process set that is to be made or dissolved. Then: can it run
+// without those that have joined, and is the root a member?
+shm::Status checkCompatible(const flow::Decision& decision);
 
 }  // namespace rueda::negotiate

@@ -12,24 +12,60 @@ namespace rueda::negotiate {
 using flow::Decision;
 using flow::Request;
 using shm::Code;
+using shm::OpKind;
 using shm::Status;
 
 const Request& TensorTable::Entry::first() const {
   const auto it =
-      std::find_if(byRank.begin(), byRank.end(), [](const auto& r) { return r.has_value(); });
-  RUEDA_CHECK(it != byRank.end());
+      std::find_if(byPlace.begin(), byPlace.end(), [](const auto& r) { return r.has_value(); });
+  RUEDA_CHECK(it != byPlace.end());
   return **it;
 }
 
+TensorTable::TensorTable(flow::JobSerial job, std::vector<int> members)
+    : job_(job),
+      members_(std::make_shared<const std::vector<int>>(std::move(members))),
+      waiting_(members_->size()) {
+  RUEDA_CHECK(!members_->empty());
+}
+
+std::optional<int> TensorTable::placeOf(int rank) const {
+  const auto it = std::lower_bound(members_->begin(), members_->end(), rank);
+  if (it == members_->end() || *it != rank) return std::nullopt;
+  return static_cast<int>(it - members_->begin());
+}
+
+bool TensorTable::hasJoined(int place) const {
+  return std::any_of(joined_.begin(), joined_.end(),
+                     [place](const Request& request) { return request.place == place; });
+}
+
+bool TensorTable::wants(int rank) const {
+  const auto place = placeOf(rank);
+  return place && waiting_[static_cast<size_t>(*place)] < entries_.size() && !hasJoined(*place);
+}
+
+// Place of the rank whose groups count.
+int TensorTable::leader() const {
+  for (int place = 0; place < static_cast<int>(members_->size()); ++place)
+    if (!hasJoined(place)) return place;
+  return 0;
+}
+
 Status TensorTable::add(Request* request) {
+  if (request->spec.kind == OpKind::kJoin) return addJoin(request);
+  if (hasJoined(request->place))
+    return {Code::kInvalidArgument, std::string(shm::opKindName(request->spec.kind)) + " '" +
+                                        base::printable(request->name) +
+                                        "': this rank has joined, and the others have not"};
   Entry& entry = entries_[request->name];
-  if (entry.byRank.empty()) {
-    entry.byRank.resize(static_cast<size_t>(size_));
+  if (entry.byPlace.empty()) {
+    entry.byPlace.resize(members_->size());
     entry.since = request->arrived;
   }
-  std::optional<Request>& place = entry.byRank[static_cast<size_t>(request->rank)];
+  std::optional<Request>& place = entry.byPlace[static_cast<size_t>(request->place)];
   if (place) {
-    if (request->rank == 0 && request->group != 0)
+    if (request->group != 0 && request->place == leader())
       countMember(request->group, request->groupSize, request->arrived);
     return {Code::kAlreadyExists,
             std::string(shm::opKindName(place->spec.kind)) + " '" + base::printable(request->name) +
@@ -37,16 +73,37 @@ Status TensorTable::add(Request* request) {
                 "its operation has ended"};
   }
   const std::string name = request->name;
-  ++waiting_[static_cast<size_t>(request->rank)];
+  ++waiting_[static_cast<size_t>(request->place)];
   place = std::move(*request);
-  if (++entry.present == size_) complete(name);
+  ++entry.present;
+  if (isComplete(entry)) complete(name);
   return Status::ok();
+}
+
+Status TensorTable::addJoin(Request* request) {
+  if (hasJoined(request->place)) return {Code::kAlreadyExists, "this rank has joined already"};
+  joined_.push_back(std::move(*request));
+  std::vector<std::pair<flow::TimePoint, std::string>> complete;
+  for (const auto& [name, entry] : entries_)
+    if (isComplete(entry)) complete.emplace_back(entry.since, name);
+  std::sort(complete.begin(), complete.end());
+  for (const auto& [since, name] : complete) this->complete(name);
+  if (joined_.size() == members_->size()) completeJoin();
+  return Status::ok();
+}
+
+bool TensorTable::isComplete(const Entry& entry) const {
+  if (entry.present == members_->size()) return true;
+  if (entry.present + joined_.size() < members_->size()) return false;
+  for (size_t place = 0; place < members_->size(); ++place)
+    if (!entry.byPlace[place] && !hasJoined(static_cast<int>(place))) return false;
+  return true;
 }
 
 // REQUIRES: `entry` was just taken out of entries_, its requests are still there.
 void TensorTable::forgetWaiting(const Entry& entry) {
-  for (size_t rank = 0; rank < entry.byRank.size(); ++rank)
-    if (entry.byRank[rank]) --waiting_[rank];
+  for (size_t place = 0; place < entry.byPlace.size(); ++place)
+    if (entry.byPlace[place]) --waiting_[place];
 }
 
 void TensorTable::complete(const std::string& name) {
@@ -55,8 +112,15 @@ void TensorTable::complete(const std::string& name) {
   forgetWaiting(entry);
   Decision decision;
   decision.job = job_;
-  for (auto& request : entry.byRank) decision.requests.push_back(std::move(*request));
-  decision.error = checkCompatible(decision.requests);
+  decision.members = members_;
+  for (auto& request : entry.byPlace)
+    if (request) decision.requests.push_back(std::move(*request));
+  for (const Request& request : joined_)
+    if (!entry.byPlace[static_cast<size_t>(request.place)])
+      decision.joined.push_back({request.place, request.leftOut});
+  std::sort(decision.joined.begin(), decision.joined.end(),
+            [](const auto& a, const auto& b) { return a.place < b.place; });
+  decision.error = checkCompatible(decision);
   decision.group = decision.requests.front().group;
   if (decision.group == 0) return ready_.push_back(std::move(decision));
   const uint64_t group = decision.group;
@@ -67,7 +131,15 @@ void TensorTable::complete(const std::string& name) {
   countMember(group, groupSize, last);
 }
 
-// A name of rank 0's group is complete, or was refused. The last one lets all of them go.
+void TensorTable::completeJoin() {
+  Decision decision;
+  decision.job = job_;
+  decision.members = members_;
+  decision.requests = std::exchange(joined_, {});
+  ready_.push_back(std::move(decision));
+}
+
+// A name of the leader's group is complete, or was refused. The last one lets all of them go.
 void TensorTable::countMember(uint64_t group, uint32_t groupSize, flow::TimePoint at) {
   Group& members = groups_[group];
   if (members.counted == 0) members.since = at;
@@ -92,7 +164,7 @@ bool TensorTable::releaseGroups(flow::TimePoint before) {
 std::vector<Decision> TensorTable::takeReady() { return std::exchange(ready_, {}); }
 
 std::vector<Request> TensorTable::takeAll() {
-  std::vector<Request> all;
+  std::vector<Request> all = std::exchange(joined_, {});
   const auto take = [&all](Decision& decision) {
     std::move(decision.requests.begin(), decision.requests.end(), std::back_inserter(all));
   };
@@ -100,7 +172,7 @@ std::vector<Request> TensorTable::takeAll() {
   for (auto& [id, group] : groups_)
     std::for_each(group.decisions.begin(), group.decisions.end(), take);
   for (auto& [name, entry] : entries_)
-    for (auto& request : entry.byRank)
+    for (auto& request : entry.byPlace)
       if (request) all.push_back(std::move(*request));
   ready_.clear();
   groups_.clear();

@@ -22,16 +22,16 @@ std::string rankList(const std::vector<int>& ranks) {
   return text;
 }
 
-std::optional<std::string> findDeadlock(const std::vector<std::set<std::string>>& waiting) {
-  std::map<std::string, std::vector<int>> byOperation;
+std::optional<std::string> findDeadlock(const std::vector<std::set<WaitedFor>>& waiting) {
+  std::map<WaitedFor, std::vector<int>> byOperation;
   for (size_t rank = 0; rank < waiting.size(); ++rank) {
     if (waiting[rank].empty()) return std::nullopt;
-    for (const std::string& operation : waiting[rank])
+    for (const WaitedFor& operation : waiting[rank])
       byOperation[operation].push_back(static_cast<int>(rank));
   }
   if (waiting.size() < 2) return std::nullopt;
   for (const auto& [operation, ranks] : byOperation)
-    if (ranks.size() == waiting.size()) return std::nullopt;
+    if (ranks.size() == operation.ranks) return std::nullopt;
   std::string text;
   size_t listed = 0;
   for (const auto& [operation, ranks] : byOperation) {
@@ -40,7 +40,7 @@ std::optional<std::string> findDeadlock(const std::vector<std::set<std::string>>
     text += (text.empty() ? "" : "; ") +
             (ranks.size() == 1 ? "rank " + std::to_string(ranks.front()) + " waits"
                                : "ranks " + rankList(ranks) + " wait") +
-            " for " + operation;
+            " for " + operation.operation;
   }
   return text;
 }

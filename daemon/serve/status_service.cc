@@ -108,6 +108,7 @@ v1::PendingOperation operationMessage(const flow::JobView& job, const flow::Pend
   message.mutable_missing()->Add(op.missing.begin(), op.missing.end());
   message.mutable_stopped()->Add(op.stopped.begin(), op.stopped.end());
   message.set_age_ms(op.ageMs);
+  message.set_process_set(op.set);
   return message;
 }
 
@@ -115,6 +116,7 @@ v1::PendingOperation operationMessage(const flow::JobView& job, const flow::Pend
 std::vector<v1::WaitedRank> waitedRanks(const flow::JobView& job) {
   std::map<int, v1::WaitedRank> byRank;
   for (const flow::PendingView& op : job.pending) {
+    if (op.mayWait) continue;
     for (const int rank : op.missing) {
       v1::WaitedRank& waited = byRank[rank];
       waited.set_operations(waited.operations() + 1);

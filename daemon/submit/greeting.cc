@@ -12,6 +12,20 @@ namespace {
 
 constexpr uint32_t kMinStartTimeoutMs = 100;
 constexpr uint32_t kMaxStartTimeoutMs = 24u * 3600 * 1000;
+constexpr int64_t kMaxFusionBytes = int64_t{1} << 40;
+constexpr int64_t kMaxCycleMicros = 1000 * 1000;
+constexpr int64_t kMaxStallMs = int64_t{30} * 24 * 3600 * 1000;
+constexpr int32_t kMaxLookBack = 256;
+
+// Numbers out of range become the nearest that is allowed.
+shm::Knobs clamped(shm::Knobs knobs) {
+  knobs.fusionBytes = std::clamp<int64_t>(knobs.fusionBytes, -1, kMaxFusionBytes);
+  knobs.cycleMicros = std::clamp<int64_t>(knobs.cycleMicros, -1, kMaxCycleMicros);
+  knobs.stallWarnMs = std::clamp<int64_t>(knobs.stallWarnMs, -1, kMaxStallMs);
+  knobs.stallShutdownMs = std::clamp<int64_t>(knobs.stallShutdownMs, -1, kMaxStallMs);
+  knobs.fusionLookBack = std::clamp(knobs.fusionLookBack, 0, kMaxLookBack);
+  return knobs;
+}
 
 Status checkTopology(const Greeting& g) {
   const std::string got = "rank " + std::to_string(g.rank) + " of " + std::to_string(g.size) +
@@ -50,6 +64,7 @@ shm::Result<Greeting> parseGreeting(const shm::Packet& packet) {
   g.localSize = hello->localSize;
   g.startTimeoutMs = std::clamp(hello->startTimeoutMs, kMinStartTimeoutMs, kMaxStartTimeoutMs);
   g.isolated = hello->isolated != 0;
+  g.knobs = clamped(hello->knobs);
   if (g.job.empty() || g.job.size() == sizeof hello->job)
     return Status(Code::kInvalidArgument, "a job id has 1 to 127 bytes");
   if (g.hostname.size() == sizeof hello->hostname)

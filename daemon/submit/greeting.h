@@ -22,6 +22,7 @@ struct Greeting {
   int localSize = 1;
   uint32_t startTimeoutMs = 30000;
   bool isolated = false;
+  shm::Knobs knobs{};
 };
 
 // kProtocolError: not a hello, or no common version (names both ranges). kInvalidArgument: numbers

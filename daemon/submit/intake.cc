@@ -56,32 +56,65 @@ Status parseShape(const SubmissionEntry& entry, const std::string& tail, TensorS
   return Status::ok();
 }
 
-// 0 unless the entry is an alltoall. REQUIRES: checked against kMaxRanks.
-size_t splitsOf(const SubmissionEntry& entry) {
-  const bool isAlltoall = entry.type == static_cast<uint8_t>(EntryType::kSubmit) &&
-                          entry.kind == static_cast<uint8_t>(shm::OpKind::kAlltoall);
-  return isAlltoall ? entry.extra : 0;
+// How many numbers follow the dimensions. REQUIRES: checked against kMaxRanks.
+size_t numbersOf(const SubmissionEntry& entry) {
+  return entry.type == static_cast<uint8_t>(EntryType::kSubmit) ? entry.extra : 0;
 }
 
 size_t numberBytes(const SubmissionEntry& entry) {
-  return (entry.ndim + splitsOf(entry)) * sizeof(int64_t);
+  return (entry.ndim + numbersOf(entry)) * sizeof(int64_t);
 }
 
-Status parseSplits(const SubmissionEntry& entry, const std::string& tail, int size,
-                   TensorSpec* spec) {
-  if (splitsOf(entry) != static_cast<size_t>(size))
-    return broken(std::to_string(splitsOf(entry)) + " splits for " + std::to_string(size) +
+std::vector<int64_t> readNumbers(const SubmissionEntry& entry, const std::string& tail) {
+  std::vector<int64_t> numbers(numbersOf(entry));
+  if (!numbers.empty())
+    std::memcpy(numbers.data(), tail.data() + entry.ndim * sizeof(int64_t),
+                numbers.size() * sizeof(int64_t));
+  return numbers;
+}
+
+Status checkSplits(const TensorSpec& spec, int size) {
+  if (spec.splits.size() != static_cast<size_t>(size))
+    return broken(std::to_string(spec.splits.size()) + " splits for " + std::to_string(size) +
                   " ranks");
-  int64_t left = spec->shape.front();
-  for (int i = 0; i < size; ++i) {
-    int64_t split = 0;
-    std::memcpy(&split, tail.data() + (entry.ndim + size_t(i)) * sizeof split, sizeof split);
+  int64_t left = spec.shape.front();
+  for (const int64_t split : spec.splits) {
     if (split < 0 || split > left)
-      return broken("splits of more than the " + std::to_string(spec->shape.front()) + " rows");
+      return broken("splits of more than the " + std::to_string(spec.shape.front()) + " rows");
     left -= split;
-    spec->splits.push_back(split);
   }
   return Status::ok();
+}
+
+// What the numbers in the tail mean. REQUIRES: the spec has its shape, and rows if it needs them.
+Status takeNumbers(std::vector<int64_t> numbers, flow::Request* request, int size) {
+  TensorSpec& spec = request->spec;
+  const bool isAboutSets =
+      spec.kind == shm::OpKind::kAddSet || spec.kind == shm::OpKind::kRemoveSet;
+  if (isAboutSets && request->set != 0)
+    return broken("process sets are made and dissolved by all ranks of the job");
+  switch (spec.kind) {
+    case shm::OpKind::kAlltoall:
+      spec.splits = std::move(numbers);
+      return checkSplits(spec, size);
+    case shm::OpKind::kAddSet:
+      spec.ranks = std::move(numbers);
+      return Status::ok();
+    case shm::OpKind::kRemoveSet:
+      if (numbers.size() != 1 || numbers[0] < 0 || numbers[0] > UINT32_MAX)
+        return broken("process set to remove: " + flow::shapeText(numbers));
+      spec.dissolved = static_cast<flow::SetId>(numbers[0]);
+      return Status::ok();
+    case shm::OpKind::kAllreduce:
+    case shm::OpKind::kAllgather:
+    case shm::OpKind::kBroadcast:
+    case shm::OpKind::kBarrier:
+    case shm::OpKind::kReducescatter:
+    case shm::OpKind::kJoin:
+      break;
+  }
+  if (numbers.empty()) return Status::ok();
+  return broken(std::to_string(numbers.size()) + " numbers with an operation that takes none");
 }
 
 Status parseSpec(const SubmissionEntry& entry, const std::string& tail, TensorSpec* spec) {
@@ -116,15 +149,16 @@ Result<TensorMemory> resolve(const SegmentLookup& lookup, uint32_t segment, uint
 }
 
 // Where the tensors lie. What is read and what is written may only be the very same bytes.
-Status resolveMemory(const SubmissionEntry& entry, const Origin& origin, flow::Request* request) {
+Status resolveMemory(const SubmissionEntry& entry, const Origin& origin, int size,
+                     flow::Request* request) {
   const TensorSpec& spec = request->spec;
-  if (spec.kind == shm::OpKind::kBarrier) return Status::ok();
+  if (shm::isAgreement(spec.kind)) return Status::ok();
   const uint64_t bytes = spec.bytes();
   RUEDA_ASSIGN_OR_RETURN(request->input,
                          resolve(origin.lookup, entry.inSegment, entry.inOffset, bytes));
   if (shm::gathers(spec.kind)) return Status::ok();
   const bool scatters = spec.kind == shm::OpKind::kReducescatter;
-  const uint64_t outBytes = scatters ? spec.rowsFor(origin.rank, origin.size).count *
+  const uint64_t outBytes = scatters ? spec.rowsFor(request->place, size).count *
                                            spec.rowElements() * shm::dtypeSize(spec.dtype)
                                      : bytes;
   RUEDA_ASSIGN_OR_RETURN(request->output,
@@ -147,6 +181,9 @@ Result<Item> toRequest(const SubmissionEntry& entry, const std::string& tail,
   request.blocking = (entry.flags & shm::kFlagBlocking) != 0;
   request.threads = (entry.flags & shm::kFlagThreads) != 0;
   request.among = (entry.flags & shm::kFlagAmong) != 0;
+  request.leftOut = (entry.flags & shm::kFlagLeftOut) != 0;
+  request.priority = entry.priority;
+  request.set = entry.processSet;
   request.directIndex = entry.directIndex;
   request.groupSize = std::max<uint32_t>(1, entry.groupSize);
   if (request.groupSize > 1) request.group = uint64_t{1} << 32 | entry.groupId;
@@ -154,14 +191,22 @@ Result<Item> toRequest(const SubmissionEntry& entry, const std::string& tail,
   if (request.groupSize > shm::kMaxInFlight)
     return broken("group of " + std::to_string(request.groupSize) + " operations");
   const shm::OpKind kind = request.spec.kind;
+  const auto place = origin.placeIn(entry.processSet);
+  if (!place)
+    return Item(Invalid{
+        entry.requestId,
+        Status(Code::kInvalidArgument, std::string(shm::opKindName(kind)) + " '" + request.name +
+                                           "': rank " + std::to_string(origin.rank) +
+                                           " does not belong to process set " +
+                                           std::to_string(entry.processSet))});
+  request.place = place->place;
   if (shm::needsRows(kind) && request.spec.shape.empty())
     return Item(Invalid{
         entry.requestId,
         Status(Code::kInvalidArgument, "rank zero tried to " + std::string(shm::opKindName(kind)) +
                                            " '" + request.name + "', a rank-zero tensor")});
-  if (kind == shm::OpKind::kAlltoall)
-    RUEDA_RETURN_IF_ERROR(parseSplits(entry, tail, origin.size, &request.spec));
-  RUEDA_RETURN_IF_ERROR(resolveMemory(entry, origin, &request));
+  RUEDA_RETURN_IF_ERROR(takeNumbers(readNumbers(entry, tail), &request, place->size));
+  RUEDA_RETURN_IF_ERROR(resolveMemory(entry, origin, place->size, &request));
   return Item(std::move(request));
 }
 
@@ -169,6 +214,7 @@ Result<Item> toNote(const SubmissionEntry& entry, const std::string& tail) {
   WaitNote note;
   note.requestId = entry.requestId;
   note.directIndex = entry.directIndex;
+  note.set = entry.processSet;
   note.threads = (entry.flags & shm::kFlagThreads) != 0;
   note.name = tail.substr(size_t{entry.ndim} * sizeof(int64_t));
   if (entry.type == static_cast<uint8_t>(EntryType::kWaitDirect)) {
@@ -196,9 +242,9 @@ Result<Item> parseSubmission(const shm::RingConsumer& ring, int64_t available, c
   SubmissionEntry entry;
   ring.peek(0, &entry);
   if (entry.ndim > shm::kMaxDims || entry.nameBytes > shm::kMaxNameBytes ||
-      splitsOf(entry) > shm::kMaxRanks)
-    return broken(std::to_string(entry.ndim) + " dimensions, " + std::to_string(splitsOf(entry)) +
-                  " splits or a name of " + std::to_string(entry.nameBytes) + " bytes");
+      numbersOf(entry) > shm::kMaxRanks)
+    return broken(std::to_string(entry.ndim) + " dimensions, " + std::to_string(numbersOf(entry)) +
+                  " numbers or a name of " + std::to_string(entry.nameBytes) + " bytes");
   const size_t tailBytes = numberBytes(entry) + entry.nameBytes;
   *slots = slotsFor(tailBytes);
   if (int64_t{*slots} > available) return broken("submission whose tail was not published with it");

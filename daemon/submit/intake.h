@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <variant>
 
 #include "daemon/flow/request.h"
@@ -21,6 +22,7 @@ struct WaitNote {
   Kind kind = Kind::kEnd;
   uint64_t requestId = 0;
   uint32_t directIndex = 0;
+  flow::SetId set = 0;    // kRequest
   std::string name;       // kDirect, kRequest
   flow::TensorSpec spec;  // kDirect
   bool threads = false;   // As in flow::Request.
@@ -49,11 +51,18 @@ using Item = std::variant<flow::Request, WaitNote, Release, Fetch, Invalid>;
 // The segment of the session's own rank, or nullptr.
 using SegmentLookup = std::function<std::shared_ptr<const flow::Segment>(uint32_t)>;
 
+// Where a rank is in a process set.
+struct Place {
+  int place = 0;
+  int size = 1;  // Of the set.
+};
+
 // Whose ring it is.
 struct Origin {
   SegmentLookup lookup;
   int rank = 0;
-  int size = 1;  // Of the job.
+  // nullopt if there is no such set, or the rank is none of it.
+  std::function<std::optional<Place>(flow::SetId)> placeIn;
 };
 
 // Parses the oldest submission of `available` readable slots of `ring`, its tail included, without

@@ -150,7 +150,7 @@ void printTable(bool all, Isa isa) {
     const DType dtype = static_cast<DType>(wire);
     if (!all && std::find(common.begin(), common.end(), dtype) == common.end()) continue;
     for (const ReduceOp op : ops) {
-      if (!canReduce(dtype, op)) continue;
+      if (op == ReduceOp::kAdasum || !canReduce(OpKind::kAllreduce, dtype, op)) continue;
       for (const int k : {2, 3, 4, 5, 8, 16}) printRow({dtype, op}, k, isa);
     }
   }

@@ -27,10 +27,10 @@ using rueda::kit::DaemonFixture;
 using Names = std::set<std::string>;
 
 // Callers were compiled with these numbers: a change needs fields at the end and a new version.
-static_assert(RUEDA_ABI_VERSION == 2);
-static_assert(sizeof(rueda_options) == 544 && offsetof(rueda_options, socket) == 28);
+static_assert(RUEDA_ABI_VERSION == 3);
+static_assert(sizeof(rueda_options) == 584 && offsetof(rueda_options, socket) == 28);
 static_assert(offsetof(rueda_options, start_timeout_ms) == 520);
-static_assert(sizeof(rueda_op) == 80 && offsetof(rueda_op, name) == 8);
+static_assert(sizeof(rueda_op) == 88 && offsetof(rueda_op, name) == 8);
 static_assert(offsetof(rueda_op, ndim) == 40 && offsetof(rueda_op, prescale) == 48);
 static_assert(sizeof(rueda_gathered) == 32 && offsetof(rueda_gathered, data) == 8);
 
@@ -202,7 +202,7 @@ TEST_CASE("rueda.h compiles as C11 and as C++17 without a warning") {
   const std::string source =
       "printf '%s\\n' '#include \"client/c/rueda.h\"' 'int main(void) {' "
       "'  rueda_op op = {sizeof(rueda_op), RUEDA_BARRIER, RUEDA_FLOAT32, RUEDA_SUM, 0, \"b\", 0, "
-      "0, 0, 0, 0, 0, 0, 0, 0, 0};' '  return (int)rueda_run(0, &op);' '}' | ";
+      "0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};' '  return (int)rueda_run(0, &op);' '}' | ";
   const char* compiler =
       GENERATE("gcc -std=c11 -x c", "g++ -std=c++17 -x c++", "clang-14 -std=c11 -x c");
   const Outcome compiled =
@@ -275,9 +275,12 @@ TEST_CASE("an operation with a field that makes no sense is an invalid argument"
   const int64_t huge[2] = {int64_t{1} << 40, int64_t{1} << 40};
   rueda_op op = allreduceOf("x", &value);
   SECTION("no struct size") { op.struct_size = 0; }
-  SECTION("unknown kind") { op.kind = 4; }
+  SECTION("unknown kind") { op.kind = 9; }
+  SECTION("a kind that has a call of its own") { op.kind = 6; }
+  SECTION("an alltoall of a scalar") { op.kind = RUEDA_ALLTOALL; }
   SECTION("unknown data type") { op.dtype = 17; }
-  SECTION("unknown reduction") { op.reduce_op = 2; }
+  SECTION("unknown reduction") { op.reduce_op = 6; }
+  SECTION("a process set that there is not") { op.process_set = 3; }
   SECTION("no name") { op.name = nullptr; }
   SECTION("no shape") { op.ndim = 1; }
   SECTION("too many dimensions") { op.ndim = 65, op.shape = huge; }

@@ -140,7 +140,7 @@ TEST_CASE("a job that fails tells its ranks, ends what waits, and keeps its firs
   job->state = Job::State::kRunning;
   auto request = rueda::kit::makeRequest(0, "x");
   request.requestId = 9;
-  REQUIRE(job->table.add(&request).isOk());
+  REQUIRE(job->sets.global().add(&request).isOk());
   std::vector<Outcome> outcomes;
   office.jobs.finish(job, Job::State::kFailed, 1, {Code::kRankLost, "lost rank 1"}, &outcomes);
   CHECK(job->state == Job::State::kFailed);
@@ -149,7 +149,7 @@ TEST_CASE("a job that fails tells its ranks, ends what waits, and keeps its firs
   CHECK(outcomes[0].requestId == 9);
   CHECK(outcomes[0].status.message() == "lost rank 1");
   CHECK(job->opsFailed == 1);
-  CHECK(job->table.empty());
+  CHECK(job->sets.empty());
   office.jobs.finish(job, Job::State::kEnded, 0, {Code::kShutDown, "later"}, &outcomes);
   CHECK(job->failure.message() == "lost rank 1");
   CHECK(office.notices.size() == 2);

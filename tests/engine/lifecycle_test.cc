@@ -324,7 +324,7 @@ TEST_CASE("a private daemon with a lifeline lives until that is cut") {
 
 TEST_CASE("an operation that waits too long fails its job, naming who did not come") {
   DaemonSetup setup;
-  setup.engine.stallShutdown = std::chrono::seconds(1);
+  setup.engine.job.stallShutdown = std::chrono::seconds(1);
   DaemonFixture daemon(setup);
   const auto clients = openAll(daemon, 2);
   REQUIRE(clients[0] != nullptr);

@@ -143,7 +143,7 @@ TEST_CASE("random jobs get the bits of one core, however they go about it") {
   const int ranks = 1 + static_cast<int>(random() % 6);
   DaemonSetup setup;
   setup.workers = 1 + random() % 3;
-  setup.engine.fusionBytes = random() % 3 == 0 ? 0 : uint64_t{1} << (random() % 22);
+  setup.engine.job.fusion.fusionBytes = random() % 3 == 0 ? 0 : uint64_t{1} << (random() % 22);
   setup.engine.lobby.isolated = random() % 4 == 0;
   // Waiters pause on spare cores and yield on shared ones; slices begin at other sizes too.
   setup.engine.lobby.cores = random() % 2 == 0 ? 64 : 1;

@@ -199,7 +199,7 @@ TEST_CASE("a reducescatter knows every data type, operation and scale") {
     std::string wrong;
     for (const DType dtype : rueda::kit::kDTypes)
       for (const ReduceOp op : rueda::kit::kReduceOps)
-        if (rueda::shm::canReduce(dtype, op))
+        if (rueda::shm::canReduce(rueda::shm::OpKind::kAllreduce, dtype, op))
           wrong += reducescatter(client, {dtype, op, 3, 0.5, 3.0}, 20, 2, false, false);
     return wrong;
   };

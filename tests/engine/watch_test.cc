@@ -44,8 +44,10 @@ class Made {
     Request request = rueda::kit::makeRequest(rank, name, 4);
     request.requestId = ++nextId_;
     request.arrived = when;
-    REQUIRE(job.table.add(&request).isOk());
-    if (blocking) job.requestWaits[static_cast<size_t>(rank)][nextId_] = "allreduce '" + name + "'";
+    REQUIRE(job.sets.global().add(&request).isOk());
+    if (blocking)
+      job.requestWaits[static_cast<size_t>(rank)][nextId_] = {"allreduce '" + name + "'",
+                                                              job.members.size()};
   }
   void post(int rank, uint32_t index) {
     board()->posts[index & 1][rank].word.store(tagged(index, 99));

@@ -13,7 +13,7 @@ using rueda::flow::Decision;
 using rueda::flow::FusedOp;
 using rueda::flow::Request;
 using rueda::flow::Segment;
-using rueda::fuse::plan;
+using rueda::fuse::Policy;
 using rueda::shm::DType;
 using rueda::shm::OpKind;
 using rueda::shm::ReduceOp;
@@ -23,7 +23,8 @@ constexpr uint64_t kSegmentBytes = 1 << 20;
 // Ranks' memory that decisions of a test lie in: tensors follow each other, with a gap where asked.
 class Ranks {
  public:
-  explicit Ranks(int size) {
+  explicit Ranks(int size)
+      : members_(std::make_shared<const std::vector<int>>(rueda::kit::ranksTo(size))) {
     for (int rank = 0; rank < size; ++rank)
       segments_.push_back(
           rueda::kit::makeSegment(static_cast<uint32_t>(rank) + 1, rank, kSegmentBytes));
@@ -31,6 +32,7 @@ class Ranks {
   // An in-place sum of `count` elements behind the one before.
   Decision sum(const std::string& name, uint64_t count, DType dtype = DType::kFloat32) {
     Decision decision;
+    decision.members = members_;
     decision.requests = rueda::kit::makeRequests(static_cast<int>(segments_.size()), name, count);
     for (Request& request : decision.requests) {
       request.spec.dtype = dtype;
@@ -45,9 +47,16 @@ class Ranks {
   void gap() { next_ += 64; }
 
  private:
+  const std::shared_ptr<const std::vector<int>> members_;
   std::vector<std::shared_ptr<Segment>> segments_;
   uint64_t next_ = 0;
 };
+
+std::vector<FusedOp> plan(std::vector<Decision> decisions, uint64_t fusionBytes) {
+  Policy policy;
+  policy.fusionBytes = fusionBytes;
+  return rueda::fuse::plan(std::move(decisions), policy);
+}
 
 Decision with(Decision decision, const std::function<void(rueda::flow::TensorSpec*)>& change) {
   for (Request& request : decision.requests) change(&request.spec);
@@ -239,6 +248,84 @@ TEST_CASE("errors, barriers and gathers are left out") {
   decisions.push_back(with(ranks.sum("g", 4), [](auto* s) { s->kind = OpKind::kAllgather; }));
   decisions.push_back(with(ranks.sum("a", 4), [](auto* s) { s->kind = OpKind::kAlltoall; }));
   CHECK(plan(std::move(decisions), 1 << 20).empty());
+}
+
+TEST_CASE("in-order fusion ends with each change of data type") {
+  Ranks ranks(2);
+  std::vector<Decision> decisions;
+  for (int i = 0; i < 10; ++i)
+    decisions.push_back(
+        ranks.sum(std::to_string(i), 4, i % 4 < 2 ? DType::kFloat32 : DType::kFloat16));
+  Policy policy;
+  policy.lookBack = 1;
+  CHECK(rueda::fuse::plan(std::move(decisions), policy).size() == 5);
+}
+
+TEST_CASE("groups fuse with others, unless they are to stay apart") {
+  Ranks ranks(2);
+  std::vector<Decision> decisions;
+  const uint64_t groups[] = {0, 1, 1, 2, 0, 2};
+  for (int i = 0; i < 6; ++i) {
+    decisions.push_back(ranks.sum(std::to_string(i), 4));
+    decisions.back().group = groups[i];
+  }
+  Policy policy;
+  policy.groupsApart = GENERATE(true, false);
+  const auto ops = rueda::fuse::plan(std::move(decisions), policy);
+  REQUIRE(ops.size() == (policy.groupsApart ? 3 : 1));
+  if (!policy.groupsApart) return;
+  CHECK(namesOf(ops[0]) == Names{"0", "4"});
+  CHECK(namesOf(ops[1]) == Names{"1", "2"});
+  CHECK(namesOf(ops[2]) == Names{"3", "5"});
+}
+
+TEST_CASE("higher priorities run first, equal ones in the order in which they became complete") {
+  Ranks ranks(2);
+  std::vector<Decision> decisions;
+  const int priorities[] = {0, 5, -1, 5};
+  for (int i = 0; i < 4; ++i) {
+    decisions.push_back(ranks.sum(std::to_string(i), 4));
+    decisions.back().requests.front().priority = priorities[i];
+  }
+  std::vector<std::string> order;
+  for (const FusedOp& op : plan(std::move(decisions), 0)) order.push_back(namesOf(op).front());
+  CHECK(order == Names{"1", "3", "0", "2"});
+}
+
+TEST_CASE("process sets do not fuse with each other") {
+  Ranks all(2);
+  Ranks others(2);
+  std::vector<Decision> decisions;
+  decisions.push_back(all.sum("a", 4));
+  decisions.push_back(others.sum("b", 4));
+  CHECK(plan(std::move(decisions), 1 << 20).size() == 2);
+}
+
+TEST_CASE("one that has joined counts with zeros, or not at all") {
+  Ranks ranks(3);
+  Decision decision = with(ranks.sum("x", 4), [](auto* s) { s->op = ReduceOp::kAverage; });
+  const bool leftOut = GENERATE(true, false);
+  decision.requests.erase(decision.requests.begin() + 1);
+  decision.joined = {{1, leftOut}};
+  std::vector<Decision> decisions;
+  decisions.push_back(std::move(decision));
+  const auto ops = plan(std::move(decisions), 1 << 20);
+  REQUIRE(ops.size() == 1);
+  CHECK(ops[0].reduce.ranks == (leftOut ? 2 : 3));
+  const auto& inputs = ops[0].slices[0].inputs;
+  CHECK(inputs.size() == (leftOut ? 2 : 3));
+  CHECK((inputs[1] == nullptr) == !leftOut);
+  CHECK(ops[0].slices[0].outputs.size() == 2);
+}
+
+TEST_CASE("Adasum keeps its tensors apart") {
+  Ranks ranks(2);
+  std::vector<Decision> decisions;
+  for (const char* name : {"a", "b"})
+    decisions.push_back(with(ranks.sum(name, 4), [](auto* s) { s->op = ReduceOp::kAdasum; }));
+  const auto ops = plan(std::move(decisions), 1 << 20);
+  REQUIRE(ops.size() == 1);
+  CHECK(ops[0].slices.size() == 2);
 }
 
 TEST_CASE("random decisions: nothing is lost or mixed, the threshold holds, order is kept") {

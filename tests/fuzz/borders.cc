@@ -40,12 +40,14 @@ std::string checkSpec(const flow::TensorSpec& spec) {
   return "";
 }
 
+constexpr int kRanks = 3;
+
 // Rows for all ranks lie inside the tensor.
 std::string checkRows(const flow::TensorSpec& spec) {
   if (spec.shape.empty()) return "rows of a scalar";
   const auto rows = static_cast<uint64_t>(spec.shape.front());
-  for (int rank = 0; rank < origin().size; ++rank) {
-    const shm::RowRange range = spec.rowsFor(rank, origin().size);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const shm::RowRange range = spec.rowsFor(rank, kRanks);
     if (range.begin > rows || range.count > rows - range.begin) return "rows outside the tensor";
   }
   return "";
@@ -56,13 +58,13 @@ struct ItemCheck {
     if (request.name.size() > shm::kMaxNameBytes) return "a long name";
     if (request.groupSize < 1 || request.groupSize > shm::kMaxInFlight) return "a group too large";
     std::string wrong = checkSpec(request.spec);
-    if (!wrong.empty() || request.spec.kind == shm::OpKind::kBarrier) return wrong;
+    if (!wrong.empty() || shm::isAgreement(request.spec.kind)) return wrong;
     wrong = checkMemory(request.input, request.spec.bytes());
     if (wrong.empty() && shm::needsRows(request.spec.kind)) wrong = checkRows(request.spec);
     if (!wrong.empty() || shm::gathers(request.spec.kind)) return wrong;
     if (request.spec.kind != shm::OpKind::kReducescatter)
       return checkMemory(request.output, request.spec.bytes());
-    const shm::RowRange own = request.spec.rowsFor(origin().rank, origin().size);
+    const shm::RowRange own = request.spec.rowsFor(request.place, kRanks);
     return checkMemory(request.output,
                        own.count * request.spec.rowElements() * shm::dtypeSize(request.spec.dtype));
   }
@@ -94,7 +96,11 @@ submit::Origin origin() {
     made->bytes = kSegmentBytes;
     return made;
   }();
-  return {[](uint32_t segment) { return segment == kSegment ? known : nullptr; }, 1, 3};
+  const auto placeIn = [](flow::SetId set) -> std::optional<submit::Place> {
+    if (set > 1) return std::nullopt;
+    return submit::Place{1, kRanks};
+  };
+  return {[](uint32_t segment) { return segment == kSegment ? known : nullptr; }, 1, placeIn};
 }
 
 std::string checkItem(const submit::Item& item) { return std::visit(ItemCheck(), item); }

@@ -31,7 +31,7 @@ constexpr shm::ReduceOp kReduceOps[] = {shm::ReduceOp::kAverage, shm::ReduceOp::
 inline std::vector<shm::ReduceOp> opsOf(shm::DType dtype) {
   std::vector<shm::ReduceOp> ops;
   for (const shm::ReduceOp op : kReduceOps)
-    if (shm::canReduce(dtype, op)) ops.push_back(op);
+    if (shm::canReduce(rueda::shm::OpKind::kAllreduce, dtype, op)) ops.push_back(op);
   return ops;
 }
 

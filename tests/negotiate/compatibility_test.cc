@@ -22,7 +22,7 @@ Status check(OpKind kind, const std::function<void(Request*)>& spoil) {
   auto requests = rueda::kit::makeRequests(3, "x", 4);
   for (Request& request : requests) request.spec.kind = kind;
   spoil(&requests[2]);
-  return checkCompatible(requests);
+  return checkCompatible(rueda::kit::makeDecision(std::move(requests)));
 }
 
 void setShape(Request* request, const std::vector<int64_t>& shape) {
@@ -40,7 +40,7 @@ TEST_CASE("ranks that agree are compatible, whatever the kind") {
 }
 
 TEST_CASE("one rank agrees with itself") {
-  CHECK(checkCompatible(rueda::kit::makeRequests(1, "x")).isOk());
+  CHECK(checkCompatible(rueda::kit::makeDecision(rueda::kit::makeRequests(1, "x"))).isOk());
 }
 
 TEST_CASE("each disagreement names the operation, both ranks and both values") {
@@ -125,10 +125,10 @@ TEST_CASE("a root that all ranks agree on must be one of them") {
     request.spec.kind = OpKind::kBroadcast;
     request.spec.root = root;
   }
-  const Status status = checkCompatible(requests);
+  const Status status = checkCompatible(rueda::kit::makeDecision(requests));
   CHECK(status.code() == Code::kInvalidArgument);
   CHECK(status.message() ==
-        "broadcast 'x': root " + std::to_string(root) + " is not one of the 3 ranks");
+        "broadcast 'x': root " + std::to_string(root) + " is not one of the ranks [0, 1, 2]");
 }
 
 TEST_CASE("a reduction that the type does not have is refused, with type, operation and name") {
@@ -144,17 +144,17 @@ TEST_CASE("a reduction that the type does not have is refused, with type, operat
     request.spec.dtype = dtype;
     request.spec.op = op;
   }
-  CHECK(checkCompatible(requests).code() == Code::kInvalidArgument);
-  CHECK(checkCompatible(requests).message() == text);
+  CHECK(checkCompatible(rueda::kit::makeDecision(requests)).code() == Code::kInvalidArgument);
+  CHECK(checkCompatible(rueda::kit::makeDecision(requests)).message() == text);
   // Nothing else looks at the reduce operation.
   for (Request& request : requests) request.spec.kind = OpKind::kBroadcast;
-  CHECK(checkCompatible(requests).isOk());
+  CHECK(checkCompatible(rueda::kit::makeDecision(requests)).isOk());
 }
 
 TEST_CASE("a name of control characters is made printable in the text") {
   auto requests = rueda::kit::makeRequests(2, "a\nb");
   requests[1].spec.dtype = DType::kInt8;
-  CHECK(checkCompatible(requests).message() ==
+  CHECK(checkCompatible(rueda::kit::makeDecision(requests)).message() ==
         "Mismatched data types for 'a\\x0ab': rank 0 has float32, but rank 1 has int8");
 }
 
@@ -163,7 +163,7 @@ TEST_CASE("scales that are no numbers agree when they are written alike") {
       GENERATE(std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN());
   auto requests = rueda::kit::makeRequests(2, "x");
   for (Request& request : requests) request.spec.prescale = odd;
-  CHECK(checkCompatible(requests).isOk());
+  CHECK(checkCompatible(rueda::kit::makeDecision(requests)).isOk());
   requests[1].spec.prescale = 1;
-  CHECK(checkCompatible(requests).code() == Code::kMismatch);
+  CHECK(checkCompatible(rueda::kit::makeDecision(requests)).code() == Code::kMismatch);
 }

@@ -41,7 +41,7 @@ using Names = std::vector<std::string>;
 }  // namespace
 
 TEST_CASE("an empty table has nothing to give") {
-  TensorTable table(kJob, 2);
+  TensorTable table(kJob, rueda::kit::ranksTo(2));
   CHECK(table.empty());
   CHECK(table.takeReady().empty());
   CHECK(table.takeAll().empty());
@@ -49,7 +49,7 @@ TEST_CASE("an empty table has nothing to give") {
 
 TEST_CASE("a name is ready when all ranks have submitted it, not before") {
   const int size = GENERATE(1, 2, 64);
-  TensorTable table(kJob, size);
+  TensorTable table(kJob, rueda::kit::ranksTo(size));
   for (int rank = 0; rank < size; ++rank) {
     CHECK(table.takeReady().empty());
     REQUIRE(add(&table, makeRequest(rank, "x")).isOk());
@@ -65,7 +65,7 @@ TEST_CASE("a name is ready when all ranks have submitted it, not before") {
 }
 
 TEST_CASE("requests are in rank order, whoever came first") {
-  TensorTable table(kJob, 3);
+  TensorTable table(kJob, rueda::kit::ranksTo(3));
   for (const int rank : {2, 0, 1}) REQUIRE(add(&table, makeRequest(rank, "x")).isOk());
   const auto ready = table.takeReady();
   REQUIRE(ready.size() == 1);
@@ -74,14 +74,14 @@ TEST_CASE("requests are in rank order, whoever came first") {
 }
 
 TEST_CASE("names are decided in the order in which they became complete") {
-  TensorTable table(kJob, 2);
+  TensorTable table(kJob, rueda::kit::ranksTo(2));
   for (const char* name : {"a", "b", "c"}) REQUIRE(add(&table, makeRequest(0, name)).isOk());
   for (const char* name : {"c", "a", "b"}) REQUIRE(add(&table, makeRequest(1, name)).isOk());
   CHECK(namesOf(table.takeReady()) == Names{"c", "a", "b"});
 }
 
 TEST_CASE("a second request of one rank under a waiting name is refused and untouched") {
-  TensorTable table(kJob, 2);
+  TensorTable table(kJob, rueda::kit::ranksTo(2));
   REQUIRE(add(&table, makeRequest(0, "x", 4)).isOk());
   Request second = makeRequest(0, "x", 8);
   const Status status = table.add(&second);
@@ -98,7 +98,7 @@ TEST_CASE("a second request of one rank under a waiting name is refused and unto
 }
 
 TEST_CASE("ranks that disagree become a decision with an error") {
-  TensorTable table(kJob, 2);
+  TensorTable table(kJob, rueda::kit::ranksTo(2));
   REQUIRE(add(&table, makeRequest(0, "x", 4)).isOk());
   REQUIRE(add(&table, makeRequest(1, "x", 5)).isOk());
   const auto ready = table.takeReady();
@@ -108,7 +108,7 @@ TEST_CASE("ranks that disagree become a decision with an error") {
 }
 
 TEST_CASE("a group comes whole, when its last name is complete") {
-  TensorTable table(kJob, 2);
+  TensorTable table(kJob, rueda::kit::ranksTo(2));
   for (const char* name : {"a", "b", "c"})
     for (int rank = 0; rank < 2; ++rank) {
       CHECK(table.takeReady().empty());
@@ -122,7 +122,7 @@ TEST_CASE("a group comes whole, when its last name is complete") {
 }
 
 TEST_CASE("two groups in the making do not mix, and others pass them") {
-  TensorTable table(kJob, 1);
+  TensorTable table(kJob, rueda::kit::ranksTo(1));
   REQUIRE(add(&table, grouped(0, "a1", 1, 2)).isOk());
   REQUIRE(add(&table, grouped(0, "b1", 2, 2)).isOk());
   REQUIRE(add(&table, makeRequest(0, "alone")).isOk());
@@ -135,7 +135,7 @@ TEST_CASE("two groups in the making do not mix, and others pass them") {
 }
 
 TEST_CASE("ranks need not number their groups alike") {
-  TensorTable table(kJob, 2);
+  TensorTable table(kJob, rueda::kit::ranksTo(2));
   for (const char* name : {"a", "b"}) {
     REQUIRE(add(&table, grouped(0, name, 1, 2)).isOk());
     REQUIRE(add(&table, grouped(1, name, 9, 2)).isOk());
@@ -149,7 +149,7 @@ TEST_CASE("every request ends however ranks group the same names, in any order o
   const uint32_t seed = Catch::rngSeed() + static_cast<uint32_t>(GENERATE(range(0, 50)));
   CAPTURE(seed);
   std::mt19937 random(seed);
-  TensorTable table(kJob, 3);
+  TensorTable table(kJob, rueda::kit::ranksTo(3));
   std::vector<Request> requests;
   for (int rank = 0; rank < 3; ++rank) {
     const bool isGrouped = random() % 3 != 0;
@@ -167,7 +167,7 @@ TEST_CASE("every request ends however ranks group the same names, in any order o
 }
 
 TEST_CASE("a group does not wait for a member that was refused") {
-  TensorTable table(kJob, 2);
+  TensorTable table(kJob, rueda::kit::ranksTo(2));
   REQUIRE(add(&table, makeRequest(0, "b")).isOk());  // Waits for rank 1.
   REQUIRE(add(&table, grouped(0, "a", 1, 2)).isOk());
   const bool isFirst = GENERATE(true, false);  // Refused before the other member is complete.
@@ -181,7 +181,7 @@ TEST_CASE("what is complete of a group is let go when the rest does not come") {
   // Once a rank that took the group's names one by one waited for the first, and rank 0 for the
   // last.
   const TimePoint start = TimePoint{} + std::chrono::seconds(10);
-  TensorTable table(kJob, 2);
+  TensorTable table(kJob, rueda::kit::ranksTo(2));
   for (const char* name : {"a", "b"}) {
     Request request = grouped(0, name, 1, 2);
     request.arrived = start;
@@ -205,7 +205,7 @@ TEST_CASE("what is complete of a group is let go when the rest does not come") {
 }
 
 TEST_CASE("an error inside a group does not hold up the rest of it") {
-  TensorTable table(kJob, 2);
+  TensorTable table(kJob, rueda::kit::ranksTo(2));
   REQUIRE(add(&table, grouped(0, "a", 1, 2)).isOk());
   Request other = grouped(1, "a", 1, 2);
   other.spec.dtype = rueda::shm::DType::kInt8;
@@ -219,7 +219,7 @@ TEST_CASE("an error inside a group does not hold up the rest of it") {
 }
 
 TEST_CASE("takeAll finds every request: waiting, in half a group, decided and not taken") {
-  TensorTable table(kJob, 2);
+  TensorTable table(kJob, rueda::kit::ranksTo(2));
   REQUIRE(add(&table, makeRequest(1, "waits")).isOk());
   for (int rank = 0; rank < 2; ++rank) REQUIRE(add(&table, grouped(rank, "half", 1, 2)).isOk());
   for (int rank = 0; rank < 2; ++rank) REQUIRE(add(&table, makeRequest(rank, "decided")).isOk());
@@ -233,7 +233,7 @@ TEST_CASE("takeAll finds every request: waiting, in half a group, decided and no
 }
 
 TEST_CASE("an entry shows its first present rank, and since when it waits") {
-  TensorTable table(kJob, 3);
+  TensorTable table(kJob, rueda::kit::ranksTo(3));
   Request request = makeRequest(2, "x");
   request.arrived = TimePoint{} + std::chrono::seconds(3);
   REQUIRE(table.add(&request).isOk());
@@ -244,7 +244,7 @@ TEST_CASE("an entry shows its first present rank, and since when it waits") {
 }
 
 TEST_CASE("a rank is wanted while some name lacks it") {
-  TensorTable table(kJob, 2);
+  TensorTable table(kJob, rueda::kit::ranksTo(2));
   CHECK_FALSE(table.wants(0));
   REQUIRE(add(&table, makeRequest(0, "x")).isOk());
   CHECK_FALSE(table.wants(0));

@@ -2,9 +2,22 @@
 #include "daemon/observe/deadlock.h"
 
 #include <catch2/catch.hpp>
+#include <optional>
 
-using rueda::observe::findDeadlock;
 using rueda::observe::rankList;
+using rueda::observe::WaitedFor;
+
+namespace {
+
+// Operations that need every rank.
+std::optional<std::string> findDeadlock(const std::vector<std::set<std::string>>& waiting) {
+  std::vector<std::set<WaitedFor>> all(waiting.size());
+  for (size_t rank = 0; rank < waiting.size(); ++rank)
+    for (const std::string& operation : waiting[rank]) all[rank].insert({operation, all.size()});
+  return rueda::observe::findDeadlock(all);
+}
+
+}  // namespace
 
 TEST_CASE("a deadlock needs every rank to sleep in what others lack") {
   SECTION("no ranks") { REQUIRE_FALSE(findDeadlock({})); }
@@ -51,4 +64,12 @@ TEST_CASE("rank lists are cut after sixteen") {
   std::vector<int> many(20);
   for (int i = 0; i < 20; ++i) many[static_cast<size_t>(i)] = i;
   REQUIRE(rankList(many) == "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15] and 4 more");
+}
+
+TEST_CASE("an operation of a process set that has its ranks runs, whoever else sleeps") {
+  const WaitedFor all = {"allreduce 'a'", 3};
+  const WaitedFor two = {"allreduce 'b' of process set 1", 2};
+  CHECK_FALSE(rueda::observe::findDeadlock({{two}, {two}, {all}}));
+  CHECK(rueda::observe::findDeadlock({{two}, {all}, {all}}) ==
+        "ranks [1, 2] wait for allreduce 'a'; rank 0 waits for allreduce 'b' of process set 1");
 }

@@ -48,8 +48,8 @@ TEST_CASE("bytes of a peer that name nothing are told from those that do") {
   for (int value = 0; value < 256; ++value) {
     const auto byte = static_cast<uint8_t>(value);
     CHECK(dtypeFromWire(byte).has_value() == (value <= 16));
-    CHECK(reduceOpFromWire(byte).has_value() == (value <= 5 && value != 2));
-    CHECK(opKindFromWire(byte).has_value() == (value <= 5));
+    CHECK(reduceOpFromWire(byte).has_value() == (value <= 5));
+    CHECK(opKindFromWire(byte).has_value() == (value <= 8));
   }
 }
 
@@ -76,9 +76,22 @@ TEST_CASE("complex numbers have no minimum and no maximum; every other reduction
     const bool isReal = dtype != DType::kComplex64 && dtype != DType::kComplex128;
     CHECK(isComplex(dtype) == !isReal);
     for (const ReduceOp op : {ReduceOp::kAverage, ReduceOp::kSum, ReduceOp::kProduct})
-      CHECK(canReduce(dtype, op));
+      CHECK(canReduce(OpKind::kAllreduce, dtype, op));
     for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax})
-      CHECK(canReduce(dtype, op) == isReal);
+      CHECK(canReduce(OpKind::kAllreduce, dtype, op) == isReal);
   }
-  CHECK(impossibleReduction(DType::kComplex64, ReduceOp::kMin) == "complex64 has no min");
+  CHECK(impossibleReduction(OpKind::kAllreduce, DType::kComplex64, ReduceOp::kMin) ==
+        "complex64 has no min");
+}
+
+TEST_CASE("Adasum is an allreduce of real floats of at least 16 bits") {
+  for (int wire = 0; wire < kDTypeCount; ++wire) {
+    const DType dtype = *dtypeFromWire(static_cast<uint8_t>(wire));
+    const bool isReal = dtype == DType::kFloat16 || dtype == DType::kBfloat16 ||
+                        dtype == DType::kFloat32 || dtype == DType::kFloat64;
+    CHECK(canReduce(OpKind::kAllreduce, dtype, ReduceOp::kAdasum) == isReal);
+    CHECK_FALSE(canReduce(OpKind::kReducescatter, dtype, ReduceOp::kAdasum));
+  }
+  CHECK(impossibleReduction(OpKind::kReducescatter, DType::kFloat32, ReduceOp::kAdasum) ==
+        "adasum is for allreduce, not for reducescatter");
 }

@@ -73,7 +73,7 @@ TEST_CASE("messages keep their numbers and sizes") {
   CHECK(static_cast<int>(MessageType::kJobFailed) == 10);
   CHECK(static_cast<int>(MessageType::kFormingNotice) == 11);
   CHECK(sizeof(MessageHeader) == 8);
-  CHECK(sizeof(Hello) == 420);
+  CHECK(sizeof(Hello) == 464);
   CHECK(sizeof(Notice) == 1040);
   CHECK(sizeof(SegmentMessage) == 544);
   CHECK(sizeof(PlainMessage) == 8);

@@ -37,8 +37,12 @@ class Border {
     const auto lookup = [this](uint32_t id) -> std::shared_ptr<const flow::Segment> {
       return id == kOwn ? segment_ : nullptr;
     };
+    const auto placeIn = [this](flow::SetId set) -> std::optional<Place> {
+      if (set != 0) return std::nullopt;
+      return Place{rank, size};
+    };
     auto item = submit::parseSubmission(ring_.consumer, ring_.consumer.available(),
-                                        {lookup, rank, size}, &slots_);
+                                        {lookup, rank, placeIn}, &slots_);
     ring_.consumer.consume(static_cast<uint32_t>(slots.size()));
     return item;
   }

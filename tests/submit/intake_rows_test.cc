@@ -36,7 +36,7 @@ TEST_CASE("splits follow the dimensions, one for each rank, and fit the rows") {
   CHECK(refusal(with({-1, 0, 0}, 3)) == "splits of more than the 8 rows");
   CHECK(refusal(with({4, 4}, 2)) == "2 splits for 3 ranks");
   CHECK(refusal(with({}, 0)) == "0 splits for 3 ranks");
-  CHECK(refusal(with({1, 1, 1}, 65)) == "2 dimensions, 65 splits or a name of 4 bytes");
+  CHECK(refusal(with({1, 1, 1}, 65)) == "2 dimensions, 65 numbers or a name of 4 bytes");
   CHECK(refusal(with({1, 1, 1}, uint64_t{1} << 61)) != "");
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "daemon/execute/cpu/adasum.h"
 #include "shm/layout.h"
 
 namespace rueda::execute {
@@ -16,6 +17,7 @@ using flow::Slice;
 // Bytes of all ranks that the caller sums itself: 30 us of float32, a multiple of types that are
 // converted. To wake workers and hear of their end takes longer: 1 MiB of two ranks 80 us, so 28.
 constexpr uint64_t kInlineTraffic = 2 << 20;
+constexpr uint64_t kInlineAdasum = 64 << 10;  // Two passes, several times slower.
 constexpr uint64_t kLargePiece = 256 << 10;
 constexpr uint64_t kSmallPiece = 64 << 10;
 constexpr uint64_t kFewRuns = 8;
@@ -32,10 +34,13 @@ void runPiece(const FusedOp& op, const Piece& piece) {
         std::memmove(to, source, bytes);  // A fetch may overlap what it reads.
     return;
   }
+  if (op.reduce.op == shm::ReduceOp::kAdasum) return adasum(op.reduce, slice);
+  static const char kZeros[kLargePiece] = {};  // No piece is longer.
   const void* inputs[shm::kMaxRanks];
   void* outputs[shm::kMaxRanks];
   for (size_t r = 0; r < slice.inputs.size(); ++r)
-    inputs[r] = static_cast<const char*>(slice.inputs[r]) + offset;
+    inputs[r] =
+        slice.inputs[r] == nullptr ? kZeros : static_cast<const char*>(slice.inputs[r]) + offset;
   for (size_t r = 0; r < slice.outputs.size(); ++r)
     outputs[r] = static_cast<char*>(slice.outputs[r]) + offset;
   shm::reduce(op.reduce, inputs, static_cast<int>(slice.inputs.size()), outputs,
@@ -48,6 +53,10 @@ std::vector<std::vector<Piece>> cutIntoRuns(const FusedOp& op) {
   const uint64_t limit = op.bytes < kFewRuns * kLargePiece ? kSmallPiece : kLargePiece;
   const uint64_t perRun = limit / shm::dtypeSize(op.reduce.dtype);
   std::vector<std::vector<Piece>> runs;
+  if (op.reduce.op == shm::ReduceOp::kAdasum) {
+    for (uint32_t s = 0; s < op.slices.size(); ++s) runs.push_back({{s, 0, op.slices[s].count}});
+    return runs;
+  }
   uint64_t room = 0;
   for (uint32_t s = 0; s < op.slices.size(); ++s) {
     for (uint64_t at = 0; at < op.slices[s].count;) {
@@ -69,7 +78,8 @@ void ShmPlane::run(std::shared_ptr<const FusedOp> op, std::function<void()> done
   const uint64_t ranks = op->slices.empty() ? 0
                                             : std::max(op->slices.front().inputs.size(),
                                                        op->slices.front().outputs.size());
-  if (op->bytes * ranks <= kInlineTraffic) {
+  const bool isAdasum = op->reduce.op == shm::ReduceOp::kAdasum;
+  if (op->bytes * ranks <= (isAdasum ? kInlineAdasum : kInlineTraffic)) {
     for (const auto& pieces : runs)
       for (const Piece& piece : pieces) runPiece(*op, piece);
     done();

@@ -18,7 +18,8 @@ struct Piece {
 };
 
 // Cuts an operation into runs of pieces of about equal traffic: 256 KiB of one rank, or 64 KiB when
-// that gives fewer than 8 runs (measured: the best at 16 MiB and up, and at 1 MiB). Pure.
+// that gives fewer than 8 runs (measured: the best at 16 MiB and up, and at 1 MiB). Adasum needs
+// whole tensors: each is a run of its own. Pure.
 std::vector<std::vector<Piece>> cutIntoRuns(const flow::FusedOp& op);
 
 class ShmPlane : public DataPlane {

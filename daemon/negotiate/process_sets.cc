@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/negotiate/process_sets.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+namespace rueda::negotiate {
+
+using shm::Code;
+using shm::Result;
+using shm::Status;
+
+namespace {
+
+std::vector<int> allRanks(int size) {
+  std::vector<int> ranks(static_cast<size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+}  // namespace
+
+ProcessSets::ProcessSets(flow::JobSerial job, int size) : job_(job), size_(size) {
+  sets_[0] = std::make_unique<TensorTable>(job, allRanks(size));
+}
+
+TensorTable* ProcessSets::find(flow::SetId id) {
+  const auto it = sets_.find(id);
+  return it == sets_.end() ? nullptr : it->second.get();
+}
+
+Result<flow::SetId> ProcessSets::add(const std::vector<int64_t>& ranks) {
+  std::vector<int> members;
+  for (const int64_t rank : ranks) {
+    if (rank < 0 || rank >= size_ || (!members.empty() && rank <= members.back()))
+      return Status(Code::kInvalidArgument,
+                    "a process set of ranks " + flow::shapeText(ranks) + ": they must ascend and " +
+                        "be ranks of the job, 0 to " + std::to_string(size_ - 1));
+    members.push_back(static_cast<int>(rank));
+  }
+  if (members.empty()) return Status(Code::kInvalidArgument, "a process set needs a rank");
+  for (const auto& [id, table] : sets_)
+    if (table->members() == members)
+      return Status(Code::kAlreadyExists,
+                    "process set " + std::to_string(id) +
+                        " has these ranks already: " + flow::shapeText(ranks));
+  if (sets_.size() >= kMaxProcessSets)
+    return Status(Code::kResourceExhausted,
+                  "the job has its limit of " + std::to_string(kMaxProcessSets) + " process sets");
+  flow::SetId id = next_;
+  if (free_.empty()) {
+    ++next_;
+  } else {
+    id = free_.front();
+    free_.pop_front();
+  }
+  sets_[id] = std::make_unique<TensorTable>(job_, std::move(members));
+  return id;
+}
+
+Status ProcessSets::remove(flow::SetId id, std::vector<flow::Request>* waiting) {
+  const auto it = sets_.find(id);
+  if (id == 0 || it == sets_.end())
+    return {Code::kInvalidArgument, "there is no process set " + std::to_string(id) + " to remove"};
+  *waiting = it->second->takeAll();
+  sets_.erase(it);
+  free_.push_back(id);
+  return Status::ok();
+}
+
+bool ProcessSets::empty() const {
+  return std::all_of(sets_.begin(), sets_.end(),
+                     [](const auto& entry) { return entry.second->empty(); });
+}
+
+bool ProcessSets::wants(int rank) const {
+  return std::any_of(sets_.begin(), sets_.end(),
+                     [rank](const auto& entry) { return entry.second->wants(rank); });
+}
+
+}  // namespace rueda::negotiate

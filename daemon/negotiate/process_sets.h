@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The process sets of one job, each with the requests that wait in it. Sets do not know of each
+// other: what waits in one holds up nothing in another. Pure. Engine thread.
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "daemon/negotiate/tensor_table.h"
+
+namespace rueda::negotiate {
+
+constexpr size_t kMaxProcessSets = 1024;  // Of one job: a table each.
+
+class ProcessSets {
+ public:
+  // With set 0 of all ranks of the job.
+  ProcessSets(flow::JobSerial job, int size);
+
+  TensorTable& global() { return *sets_.at(0); }
+  const TensorTable& global() const { return *sets_.at(0); }
+  // nullptr if there is no such set.
+  TensorTable* find(flow::SetId id);
+
+  // The id of the new set: one that became free, oldest first, else the next higher.
+  // kInvalidArgument: not ascending ranks of the job. kAlreadyExists: there is a set of just these
+  // ranks. kResourceExhausted: kMaxProcessSets.
+  shm::Result<flow::SetId> add(const std::vector<int64_t>& ranks);
+  // kInvalidArgument: no such set, or set 0. What waited in it is moved to *waiting, to be failed.
+  shm::Status remove(flow::SetId id, std::vector<flow::Request>* waiting);
+
+  const std::map<flow::SetId, std::unique_ptr<TensorTable>>& all() const { return sets_; }
+  // Whether nothing waits in any.
+  bool empty() const;
+  // Whether some name in some set waits for this rank.
+  bool wants(int rank) const;
+
+ private:
+  const flow::JobSerial job_;
+  const int size_;
+  std::map<flow::SetId, std::unique_ptr<TensorTable>> sets_;
+  std::deque<flow::SetId> free_;
+  flow::SetId next_ = 1;
+};
+
+}  // namespace rueda::negotiate

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Ranks that run out of data, over real clients and the engine.
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <cstring>
+
+#include "tests/kit/daemon_fixture.h"
+#include "tests/kit/operations.h"
+
+namespace {
+
+using rueda::client::Client;
+using rueda::client::Operation;
+using rueda::kit::DaemonFixture;
+using rueda::kit::problem;
+using rueda::kit::runRanks;
+using rueda::shm::Code;
+using rueda::shm::OpKind;
+using rueda::shm::ReduceOp;
+using rueda::shm::Status;
+using std::chrono::milliseconds;
+
+using Floats = std::vector<float>;
+
+Status reduce(Client& client, ReduceOp reduceOp, Floats* values, const std::string& name = "x") {
+  const std::vector<int64_t> shape = {static_cast<int64_t>(values->size())};
+  Operation op = rueda::kit::allreduce(name, shape, values->data(), values->data());
+  op.reduceOp = reduceOp;
+  return client.run(op);
+}
+
+}  // namespace
+
+TEST_CASE("ranks with more steps than others train on, and all learn who came last") {
+  DaemonFixture daemon;
+  const bool isIsolated = GENERATE(false, true);
+  const auto body = [](Client& client, int rank) -> std::string {
+    std::string wrong;
+    for (int epoch = 0; epoch < 3; ++epoch) {
+      for (int step = 0; step < 5 * (rank + 1); ++step) {
+        Floats values(3000, 1);
+        wrong += problem("sum", reduce(client, ReduceOp::kSum, &values));
+        const float present = step < 5 ? 3 : step < 10 ? 2 : 1;
+        if (values != Floats(3000, present)) wrong += "wrong sum; ";
+      }
+      const auto last = client.join(0, false);
+      if (!last.isOk() || last.value() != 2) wrong += problem("join", last.status()) + "last; ";
+    }
+    return wrong;
+  };
+  const auto adjust = [isIsolated](rueda::client::Options* options) {
+    options->isolated = isIsolated;
+  };
+  CHECK(runRanks(daemon, 3, body, adjust) == "");
+}
+
+TEST_CASE("a rank that has joined counts with zeros in every reduction, or is left out of it") {
+  DaemonFixture daemon;
+  const bool leftOut = GENERATE(false, true);
+  struct Variant {
+    ReduceOp op;
+    float zeros, without;  // Of 2, 4 and a rank that has joined.
+  };
+  const std::vector<Variant> variants = {{ReduceOp::kSum, 6, 6},
+                                         {ReduceOp::kAverage, 2, 3},
+                                         {ReduceOp::kMin, 0, 2},
+                                         {ReduceOp::kMax, 4, 4},
+                                         {ReduceOp::kProduct, 0, 8}};
+  const auto body = [&](Client& client, int rank) -> std::string {
+    std::string wrong;
+    if (rank == 1) return problem("join", client.join(0, leftOut).status());
+    for (const Variant& variant : variants) {
+      for (const size_t count : {1u, 100000u}) {
+        Floats values(count, rank == 0 ? 2 : 4);
+        wrong += problem("reduce", reduce(client, variant.op, &values));
+        if (values != Floats(count, leftOut ? variant.without : variant.zeros))
+          wrong += std::string(rueda::shm::reduceOpName(variant.op)) + " is wrong; ";
+      }
+    }
+    return wrong + problem("join", client.join(0, leftOut).status());
+  };
+  CHECK(runRanks(daemon, 3, body) == "");
+}
+
+TEST_CASE("with zeros in its place a gather fails on the others, which go on") {
+  DaemonFixture daemon;
+  const auto body = [](Client& client, int rank) -> std::string {
+    if (rank == 1) return problem("join", client.join(0, false).status());
+    const std::vector<int64_t> one = {1};
+    float value = 1;
+    std::vector<uint64_t> handles;
+    const Operation op = rueda::kit::allgather("g", one, &value);
+    if (const Status s = client.submit({op}, &handles); !s.isOk()) return problem("submit", s);
+    const Status ended = client.wait(handles[0], milliseconds(0));
+    if (ended.code() != Code::kMismatch) return "gather: " + ended.toString();
+    Floats values = {1};
+    const std::string wrong = problem("afterwards", reduce(client, ReduceOp::kSum, &values));
+    return wrong + problem("join", client.join(0, false).status());
+  };
+  CHECK(runRanks(daemon, 2, body) == "");
+}
+
+TEST_CASE("left out, a rank gives no rows and gets none, and scattered rows go to the others") {
+  DaemonFixture daemon;
+  const bool isIsolated = GENERATE(false, true);
+  const auto body = [](Client& client, int rank) -> std::string {
+    if (rank == 1) return problem("join", client.join(0, true).status());
+    const std::vector<int64_t> shape = {3};
+    const Floats rows = {float(rank), float(rank), float(rank)};
+    std::vector<uint64_t> handles;
+    std::string wrong;
+    for (const OpKind kind : {OpKind::kAllgather, OpKind::kAlltoall}) {
+      Operation op = rueda::kit::shaped(kind, "g", shape);
+      op.input = rows.data();
+      wrong += problem("submit", client.submit({op}, &handles));
+      wrong += problem("wait", client.wait(handles[0], milliseconds(0)));
+      const auto* gathered = client.gathered(handles[0]);
+      if (gathered == nullptr) return wrong;
+      Floats got(gathered->bytes / sizeof(float));
+      std::memcpy(got.data(), gathered->data, gathered->bytes);
+      const bool isGather = kind == OpKind::kAllgather;
+      if (got != (isGather ? Floats{0, 0, 0, 2, 2, 2} : Floats{0, 2})) wrong += "wrong rows; ";
+      if (gathered->firstDims !=
+          (isGather ? std::vector<int64_t>{3, 0, 3} : std::vector<int64_t>{1, 0, 1}))
+        wrong += "wrong counts; ";
+      wrong += problem("release", client.release(handles[0]));
+    }
+    Floats own = {-1};
+    Operation scatter = rueda::kit::allreduce("r", shape, rows.data(), own.data());
+    scatter.kind = OpKind::kReducescatter;
+    wrong += problem("scatter", client.run(scatter));
+    if (own != Floats{2}) wrong += "wrong scattered row; ";
+    return wrong + problem("join", client.join(0, true).status());
+  };
+  const auto adjust = [isIsolated](rueda::client::Options* options) {
+    options->isolated = isIsolated;
+  };
+  CHECK(runRanks(daemon, 3, body, adjust) == "");
+}
+
+TEST_CASE("blocking operations meet directly again after a join") {
+  DaemonFixture daemon;
+  uint64_t direct = 0;
+  const auto body = [&](Client& client, int rank) -> std::string {
+    std::string wrong;
+    Floats values = {1};
+    if (rank == 1) wrong += problem("sum", reduce(client, ReduceOp::kSum, &values));
+    if (rank == 1) wrong += problem("sum", reduce(client, ReduceOp::kSum, &values));
+    wrong += problem("join", client.join(0, false).status());
+    for (int i = 0; i < 50; ++i) {
+      values = {1};
+      wrong += problem("sum", reduce(client, ReduceOp::kSum, &values));
+      if (values[0] != 2) wrong += "wrong sum; ";
+    }
+    if (rank == 0) {
+      const auto view = daemon.state();
+      direct = view.jobs[0].opsDirect - view.jobs[0].opsCompleted;
+    }
+    return wrong;
+  };
+  CHECK(runRanks(daemon, 2, body) == "");
+  CHECK(direct > 0);
+}
+
+TEST_CASE("a rank that waits in a join is no stall") {
+  rueda::kit::DaemonSetup setup;
+  setup.engine.job.stallShutdown = milliseconds(300);
+  DaemonFixture daemon(setup);
+  const auto body = [](Client& client, int rank) -> std::string {
+    if (rank == 1) std::this_thread::sleep_for(milliseconds(900));
+    return problem("join", client.join(0, false).status());
+  };
+  CHECK(runRanks(daemon, 2, body) == "");
+}
+
+TEST_CASE("a rank dies while others have joined: they learn of it") {
+  DaemonFixture daemon;
+  const auto body = [](Client& client, int rank) -> std::string {
+    if (rank == 1) {
+      std::this_thread::sleep_for(milliseconds(50));
+      return "leaves";
+    }
+    const auto last = client.join(0, false);
+    return last.status().code() == Code::kShutDown ? "" : last.status().toString();
+  };
+  CHECK(runRanks(daemon, 3, body) == "rank 1: leaves\n");
+}
