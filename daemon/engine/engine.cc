@@ -286,19 +286,20 @@ void Engine::onExecuted(const std::shared_ptr<const FusedOp>& op) {
   touched_.push_back(op->job);
 }
 
-void Engine::endDecision(Job* job, const Decision& decision, const Status& status, int64_t value) {
-  // All came from the direct path, at whatever index: there they go on together.
-  std::optional<uint32_t> directIndex;
-  const bool allFallback = decision.size() == static_cast<int>(job->members.size()) &&
-                           decision.joined.empty() &&
+// Where ranks go on together that all came from the direct path, at whatever index.
+std::optional<uint32_t> Engine::resumeIndex(const Job& job, const Decision& decision) {
+  const bool allFallback = decision.size() == job.size && decision.joined.empty() &&
                            std::all_of(decision.requests.begin(), decision.requests.end(),
                                        [](const Request& r) { return r.fallback; });
-  if (allFallback) {
-    directIndex = decision.requests.front().directIndex;
-    for (const Request& request : decision.requests)
-      if (shm::indexAhead(request.directIndex, *directIndex) > 0) directIndex = request.directIndex;
-    *directIndex += 1;
-  }
+  if (!allFallback) return std::nullopt;
+  uint32_t last = decision.requests.front().directIndex;
+  for (const Request& request : decision.requests)
+    if (shm::indexAhead(request.directIndex, last) > 0) last = request.directIndex;
+  return last + 1;
+}
+
+void Engine::endDecision(Job* job, const Decision& decision, const Status& status, int64_t value) {
+  const std::optional<uint32_t> directIndex = resumeIndex(*job, decision);
   status.isOk() ? ++job->opsCompleted : ++job->opsFailed;
   for (const Request& request : decision.requests) {
     job->requestWaits[static_cast<size_t>(request.rank)].erase(request.requestId);

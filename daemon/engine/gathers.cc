@@ -40,6 +40,7 @@ void Engine::finishGather(Job* job, Decision decision) {
   gather->size = decision.size();
   for (const flow::Request& request : decision.requests) gather->holders.insert(request.rank);
   ++job->opsCompleted;
+  const std::optional<uint32_t> directIndex = resumeIndex(*job, decision);
   for (const flow::Request& request : decision.requests) {
     job->bytesReduced += request.spec.bytes();
     job->requestWaits[static_cast<size_t>(request.rank)].erase(request.requestId);
@@ -48,6 +49,7 @@ void Engine::finishGather(Job* job, Decision decision) {
     outcome.session = request.session;
     outcome.requestId = request.requestId;
     outcome.rows.resize(decision.members->size());  // Those that have joined give none.
+    outcome.directIndex = directIndex;
     for (const flow::Request& giver : decision.requests)
       outcome.rows[static_cast<size_t>(giver.place)] =
           rowsOf(giver, request.place, decision.size());
