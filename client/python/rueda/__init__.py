@@ -9,19 +9,22 @@ Functions that answer about the topology raise ValueError before init() and afte
 
 from rueda import _native, _session
 from rueda.exceptions import HorovodInternalError  # noqa: F401 - for users
+from rueda.process_sets import (ProcessSet, add_process_set,  # noqa: F401 - for users
+                                global_process_set, make_dynamic, register, remove_process_set)
 
 __version__ = '0.1.0'
 
 # Reduce operations, with the values of Horovod's constants.
 Average = _native.AVERAGE
 Sum = _native.SUM
-Adasum = 2
+Adasum = _native.ADASUM
 Min = _native.MIN
 Max = _native.MAX
 Product = _native.PRODUCT
 
 
-_OP_NAMES = {'average': Average, 'sum': Sum, 'min': Min, 'max': Max, 'product': Product}
+_OP_NAMES = {'average': Average, 'sum': Sum, 'adasum': Adasum, 'min': Min, 'max': Max,
+             'product': Product}
 
 
 def types():
@@ -37,60 +40,46 @@ def types():
     } for wire, info in enumerate(_native.dtype_infos())}
 
 
-class GlobalProcessSet:
-    """All ranks of the job: the only process set there is."""
-
-    process_set_id = 0
-    mpi_comm = None
-
-    @property
-    def ranks(self):
-        """Ranks of the set, ascending; None before init()."""
-        return list(range(size())) if is_initialized() else None
-
-    def size(self):
-        """Number of ranks in the set."""
-        return size()
-
-    def rank(self):
-        """Rank of this process in the set."""
-        return rank()
-
-    def included(self):
-        """Whether this process belongs to the set: always, once initialised."""
-        return size() > 0
-
-    def __repr__(self):
-        return f'ProcessSet(process_set_id=0, ranks={self.ranks}, mpi_comm=None)'
-
-
-global_process_set = GlobalProcessSet()
-
-
-def check_process_set(process_set):
-    """Raises NotImplementedError unless `process_set` is None or the global one."""
-    if process_set is not None and process_set is not global_process_set:
-        raise NotImplementedError('rueda has the global process set only, not ' + repr(process_set))
-
-
 def init(comm=None, process_sets=None):
     """Joins the job and waits until all its ranks have; does nothing when already initialised.
 
     The job is described by RUEDA_* or HOROVOD_* variables, as ruedarun sets them; without them the
     process is a job of one rank, and a private daemon is started unless the host runs one.
-    `comm` may be None or the list of all ranks, `process_sets` None or empty.
-    Raises StartError (a ValueError), and NotImplementedError for other arguments.
+    `comm`: None, or a list of ranks of the job, this one among them, which are then a job of their
+    own: rank() and size() are its. `process_sets`: None; a list of ProcessSet or of lists of ranks,
+    equal on all ranks, that are registered; or "dynamic": sets may be added and removed later.
+
+    Raises StartError (a ValueError). ValueError: two sets of the same ranks, or `comm` is not a
+    list of ranks with this one; then nothing is initialised.
     """
-    if process_sets:
-        raise NotImplementedError('rueda has the global process set only: process_sets must be '
-                                  'None or empty')
-    if comm is not None and not isinstance(comm, (list, tuple)):
-        raise NotImplementedError('rueda takes no communicator: comm must be None')
-    _session.open_session()
-    if comm and sorted(comm) != list(range(size())):
+    if comm is not None and (isinstance(comm, str) or not isinstance(comm, (list, tuple, range))):
+        raise ValueError('rueda does not use MPI: comm must be None or a list of ranks, not '
+                         f'{comm!r}')
+    if isinstance(process_sets, str):
+        if process_sets != 'dynamic':
+            raise ValueError(f'process_sets must be a list or "dynamic", not {process_sets!r}')
+        make_dynamic()
+        process_sets = None
+    sets = [one if isinstance(one, ProcessSet) else ProcessSet(one) for one in process_sets or ()]
+    if not _session.open_session(comm):
+        return
+    try:
+        for process_set in sets:
+            register(_session.current(), process_set)
+    except BaseException:
         _session.close_session()
-        raise NotImplementedError(f'comm={list(comm)} is not the whole job; rueda has the global '
-                                  'process set only')
+        raise
+
+
+def join(device=-1, left_out=False):
+    """This rank has no more data: the other ranks go on without it until all have joined.
+
+    Blocks until then and returns the rank that joined last. In an allreduce a joined rank counts
+    with zeros, so an average still divides by size(); other operations than allreduce and barrier
+    raise MismatchError meanwhile. With `left_out` all operations run as though this rank were not
+    there: averages are over the others, it gives no rows and gets none. `device` has no effect.
+    """
+    return _session.current().join(0, left_out)
 
 
 def shutdown():

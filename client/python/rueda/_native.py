@@ -12,7 +12,7 @@ import weakref
 
 from rueda import exceptions
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 
 _MAP_FIXED_NOREPLACE = 0x100000  # Of <sys/mman.h>; the module mmap has no name for it.
 
@@ -24,7 +24,7 @@ UNAVAILABLE = 11
 INTERRUPTED = 13
 
 ALLREDUCE, ALLGATHER, BROADCAST, BARRIER, ALLTOALL, REDUCESCATTER = range(6)
-AVERAGE, SUM, MIN, MAX, PRODUCT = 0, 1, 3, 4, 5
+AVERAGE, SUM, ADASUM, MIN, MAX, PRODUCT = range(6)
 
 # Wire values of rueda_dtype by the name that torch and numpy use.
 DTYPES = {
@@ -66,6 +66,9 @@ class Options(ctypes.Structure):
         ('isolated', ctypes.c_uint32),
         ('interrupted', _InterruptedFunction),
         ('interrupted_context', ctypes.c_void_p),
+        ('fusion_bytes', ctypes.c_int64), ('cycle_us', ctypes.c_int64),
+        ('stall_warn_ms', ctypes.c_int64), ('stall_shutdown_ms', ctypes.c_int64),
+        ('groups_apart', ctypes.c_int32), ('fusion_look_back', ctypes.c_int32),
     ]
 
 
@@ -82,6 +85,9 @@ class Op(ctypes.Structure):
         ('prescale', ctypes.c_double), ('postscale', ctypes.c_double),
         ('scale_set', ctypes.c_uint32), ('splits_count', ctypes.c_uint32),
         ('splits', ctypes.c_void_p),
+        ('output_bytes', ctypes.c_uint64), ('result', ctypes.c_void_p),
+        ('received', ctypes.c_void_p),
+        ('process_set', ctypes.c_uint32), ('priority', ctypes.c_int32),
     ]
 
 
@@ -97,6 +103,7 @@ class DtypeInfo(ctypes.Structure):
 OP_BYTES = ctypes.sizeof(Op)
 OPTIONS_BYTES = ctypes.sizeof(Options)
 Int32 = ctypes.c_int32
+Uint32 = ctypes.c_uint32
 Pointer = ctypes.c_void_p
 
 
@@ -136,6 +143,11 @@ _SIGNATURES = {
     'rueda_gather_result': (ctypes.c_int32,
                             [ctypes.c_void_p, ctypes.c_uint64, ctypes.POINTER(Gathered)]),
     'rueda_release': (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_uint64]),
+    'rueda_add_process_set': (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32,
+                                               ctypes.POINTER(ctypes.c_uint32)]),
+    'rueda_remove_process_set': (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_uint32]),
+    'rueda_join': (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int32,
+                                    ctypes.POINTER(ctypes.c_int32)]),
 }
 
 _library = None
@@ -208,6 +220,11 @@ def int64_array(values):
     return (ctypes.c_int64 * len(values))(*values)
 
 
+def int32_array(values):
+    """As int64_array(), of int32."""
+    return (ctypes.c_int32 * len(values))(*values)
+
+
 def address_of(c_object):
     """Address of a ctypes object as an integer."""
     return ctypes.addressof(c_object)
@@ -216,11 +233,6 @@ def address_of(c_object):
 def bytes_at(address, count):
     """A copy of `count` bytes of memory as a bytes object."""
     return ctypes.string_at(address, count)
-
-
-def copy_memory(destination, source, count):
-    """Copies `count` bytes between two addresses that do not overlap."""
-    ctypes.memmove(destination, source, count)
 
 
 def zero_memory(address, count):

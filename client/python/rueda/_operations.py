@@ -27,14 +27,15 @@ def _encoded(name):
 class Operation:
     """One rueda_op. `struct` is a ctypes object; whoever holds its memory keeps it alive."""
 
-    __slots__ = ('struct', 'source', 'target', 'kind', 'shape', '_dims', '_splits')
+    __slots__ = ('struct', 'source', 'target', 'kind', 'shape', 'result', 'received', '_dims',
+                 '_splits')
 
     def __init__(self, struct, name):
         self.struct = struct
         self.source = self.target = 0
         self.kind = None
         self.shape = ()
-        self._dims = self._splits = None
+        self.result = self.received = self._dims = self._splits = None
         struct.struct_size = _native.OP_BYTES
         struct.name = _encoded(name)
 
@@ -50,7 +51,8 @@ class Operation:
         if target != self.target:
             struct.output = self.target = target
         if kind != self.kind:
-            struct.kind, struct.dtype, struct.reduce_op, struct.root, scales = kind
+            struct.kind, struct.dtype, struct.reduce_op, struct.root, scales, *rest = kind
+            struct.process_set, struct.priority = rest or (0, 0)
             struct.scale_set = 0 if scales is None else 1
             struct.prescale, struct.postscale = scales or (1.0, 1.0)
             self.kind = kind
@@ -63,6 +65,14 @@ class Operation:
             self._splits = _native.int64_array(splits) if splits is not None else None
             struct.splits = _native.address_of(self._splits) if splits is not None else None
             struct.splits_count = len(splits) if splits is not None else 0
+
+
+    def expect_rows(self, ranks):
+        """Makes room for what a blocking gather answers: `result` and `received`."""
+        if self.received is None or len(self.received) != ranks:
+            self.result, self.received = _native.Pointer(), _native.int64_array((0,) * ranks)
+            self.struct.result = _native.address_of(self.result)
+            self.struct.received = _native.address_of(self.received)
 
 
 class Entry:

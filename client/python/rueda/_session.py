@@ -7,6 +7,7 @@ session: every call there raises ForkedError, and its exit does not touch the pa
 """
 
 import atexit
+import collections
 import itertools
 import os
 import sys
@@ -32,6 +33,10 @@ _FORKED = ('this process was forked from one that had called init(); a rueda ses
            'cross a fork: call init() in processes started by spawn or by ruedarun')
 
 
+# A process set as one of its ranks sees it: number, place of the rank, number of ranks.
+Members = collections.namedtuple('Members', ('id', 'rank', 'size'))
+
+
 class Session:
     """An open session. Made by init(); everything here may be called from any thread."""
 
@@ -39,6 +44,8 @@ class Session:
         self.rank, self.size = options.rank, options.size
         self.local_rank, self.local_size = options.local_rank, options.local_size
         self.cross_rank, self.cross_size = options.cross_rank, options.cross_size
+        self.everyone = Members(0, self.rank, self.size)
+        self.process_sets = {}  # By id, but for the one of all ranks.
         self.handles = HandleTable(self)
         self.arena = Arena(self)
         # Objects with memory of the arena: release_memory() is called before it goes away.
@@ -54,23 +61,26 @@ class Session:
         self._closer = None  # Thread that closes the session when its own call has returned.
         self._call_left = threading.Event()
 
-    def name(self, prefix, name):
-        """`prefix.name`, or for name None `prefix.noname.<n>`, n counting from 0 per prefix.
+    def name(self, prefix, name, process_set=0):
+        """`prefix.name`, or for name None `prefix.noname.<n>`, n counting from 0 per prefix and set.
 
-        Ranks match by name only, so all ranks must make their anonymous calls in one order.
+        Ranks match by name and set only, so all ranks of a set must make their anonymous calls in
+        one order.
         """
         if name is not None:
             return f'{prefix}.{name}'
-        counter = self._counters.get(prefix)
+        key = prefix, process_set
+        counter = self._counters.get(key)
         if counter is None:
-            counter = self._counters.setdefault(prefix, itertools.count())
+            counter = self._counters.setdefault(key, itertools.count())
         return f'{prefix}{NUMBERED}{next(counter)}'
 
     def run(self, name, kind, source, target, shape):
         """Runs one operation that does not gather to its end in this thread. Blocking.
 
         `kind` is what all ranks must agree on besides name and shape: a tuple (kind, dtype,
-        reduce_op, root, scales) of wire values, where scales is None or (prescale, postscale).
+        reduce_op, root, scales) of wire values, where scales is None or (prescale, postscale), and
+        for other sets than that of all ranks, or other priorities than 0, (..., set, priority).
         `source` and `target` are addresses of contiguous memory that the caller keeps alive.
         """
         entry = self._entries.take(name)
@@ -104,21 +114,52 @@ class Session:
         self._entries.put(names, entry)
         return natives
 
-    def take_gathered(self, native, allocate):
-        """Copies the result of a finished allgather or alltoall and forgets its handle.
+    def gather(self, name, kind, source, shape, splits, row_bytes, ranks):
+        """Runs one allgather or alltoall of `ranks` ranks, as run() does. Blocking.
 
-        `allocate(rows)`, given the rows from each rank, returns (result, address of its memory).
-        Returns (result, rows).
+        Returns (buffer, rows): the result in memory of the arena, None for no bytes, and the rows
+        from each rank, of `row_bytes` each.
         """
+        entry = self._entries.take(name)
+        operation = entry.operations[0]
+        operation.fill(kind, source, 0, shape, splits)
+        operation.expect_rows(ranks)
+        self.call(self._library.rueda_run, entry.address)
+        address, rows = operation.result.value, operation.received[:]
+        self._entries.put(name, entry)
+        return address and self.arena.adopt(address, sum(rows) * row_bytes), rows
+
+    def take_gathered(self, native):
+        """The result of a finished allgather or alltoall, as of gather(). Forgets its handle."""
         gathered = _native.Gathered(struct_size=_native.GATHERED_BYTES)
         try:
             self.call(self._library.rueda_gather_result, native, gathered)
             rows = gathered.first_dims[:gathered.ranks]
-            result, address = allocate(rows)
-            _native.copy_memory(address, gathered.data, gathered.bytes)
-        finally:
+            buffer = gathered.data and self.arena.adopt(gathered.data, gathered.bytes,
+                                                        lambda: self.release(native))
+        except BaseException:
             self.release(native)
-        return result, rows
+            raise
+        if not buffer:
+            self.release(native)
+        return buffer, rows
+
+    def add_process_set(self, ranks):
+        """Makes a process set with all ranks of the job; returns its number. Blocking."""
+        number, array = _native.Uint32(), _native.int32_array(ranks)
+        self.call(self._library.rueda_add_process_set, _native.address_of(array), len(ranks),
+                  number)
+        return number.value
+
+    def remove_process_set(self, number):
+        """Dissolves a process set with all ranks of the job. Blocking."""
+        self.call(self._library.rueda_remove_process_set, number)
+
+    def join(self, number, left_out):
+        """Waits until all ranks of a set have joined; returns the last one. Blocking."""
+        last = _native.Int32()
+        self.call(self._library.rueda_join, number, int(left_out), last)
+        return last.value
 
     def release(self, native):
         """Forgets an allgather, whatever its outcome. Does not block or raise."""
@@ -272,22 +313,24 @@ def is_open():
     return _process.session is not None
 
 
-def open_session():
-    """Opens the session of this process; does nothing while a working one is open.
+def open_session(comm=None):
+    """Opens the session of this process; does nothing while a working one is open. Whether it did.
 
-    Blocks until all ranks of the job have arrived. Raises StartError, or ForkedError.
+    `comm`: None, or the ranks of the job that are one of their own here. Blocks until all its ranks
+    have arrived. Raises StartError, or ForkedError.
     """
     with _process.lock:
         if _process.forked:
             raise ForkedError(_FORKED)
         if _process.session is not None:
             if _process.session.healthy():
-                return
+                return False
             close_session()
-        _process.session = _open()
+        _process.session = _open(comm)
         if not _process.exit_hook:
             atexit.register(close_session)
             _process.exit_hook = True
+        return True
 
 
 def close_session():
@@ -298,12 +341,14 @@ def close_session():
             session.close()
 
 
-def _open():
+def _open(comm):
     library = _native.library()
     options = _native.Options(struct_size=_native.OPTIONS_BYTES)
     code = library.rueda_options_init(options)
     if code:
         raise StartError(str(_native.failure(code)))
+    if comm is not None:
+        _narrow(options, comm)
     interrupts = Interrupts()
     options.interrupted = interrupts.callback
     if options.size == 1 and 'RUEDA_JOB' not in os.environ:
@@ -313,6 +358,22 @@ def _open():
             and not _daemon.system_socket_exists()):
         options.socket = _private_socket()
     return Session(options, _connect(options, interrupts), interrupts)
+
+
+def _narrow(options, comm):
+    """Makes the options those of a job of some of its ranks."""
+    known = range(options.size)
+    if options.rank not in comm or len(set(comm)) < len(comm) or any(r not in known for r in comm):
+        raise StartError(f'comm={list(comm)} must hold ranks of the job, 0 to {options.size - 1}, '
+                         f'each once, and this one, {options.rank}')
+    ranks = sorted(comm)
+    if len(ranks) == options.size:
+        return
+    options.job += b'/%x' % sum(1 << rank for rank in ranks)
+    options.rank, options.size = ranks.index(options.rank), len(ranks)
+    # All ranks of a job are on this host.
+    options.local_rank, options.local_size = options.rank, options.size
+    options.cross_rank, options.cross_size = 0, 1
 
 
 def _connect(options, interrupts):

@@ -78,12 +78,11 @@ def reduce_op(average, op):
         return rueda.Average
     if op in _OFFERED_OPS:
         return op
-    if op == rueda.Adasum:
-        raise NotImplementedError('the reduce operation Adasum is not offered')
     raise ValueError(f'unknown reduce operation {op!r}')
 
 
-_OFFERED_OPS = frozenset((rueda.Average, rueda.Sum, rueda.Min, rueda.Max, rueda.Product))
+_OFFERED_OPS = frozenset((rueda.Average, rueda.Sum, rueda.Adasum, rueda.Min, rueda.Max,
+                          rueda.Product))
 
 
 def scales(prescale_factor, postscale_factor):
