@@ -10,7 +10,7 @@ import sys
 import time
 
 import rueda
-from rueda import _daemon
+from rueda import _alias, _daemon
 from rueda.run import arguments, environment, hosts, output, processes, supervisor
 
 # `socket` is None where the daemon of the host is used.
@@ -45,6 +45,10 @@ def main(argv=None):
         hostname, size = hosts.resolve(options)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         _say(str(error))
+        return _USAGE_ERROR
+    reason = options.as_horovod and _alias.refusal(_base_environment(options), sys.path)
+    if reason:
+        _say(reason)
         return _USAGE_ERROR
     program = options.command[0]
     if shutil.which(program) is None:
@@ -92,7 +96,7 @@ def _supervise(options, job, signals, guard, daemon):
                                     options.grace_period, outlets[1], options.verbose)
     if daemon is not None and not _await(daemon, watcher):
         return _USAGE_ERROR if daemon.process.returncode == _USAGE_ERROR else _CANNOT_RUN
-    base = environment.with_settings(os.environ, options.env)
+    base = _base_environment(options)
     for number in range(job.size):
         if not watcher.goes_on():
             break
@@ -101,6 +105,12 @@ def _supervise(options, job, signals, guard, daemon):
         watcher.add(rank, streams)
         watcher.say(f'rank {number} is process {rank.pid}', detail=True)
     return watcher.run()
+
+
+def _base_environment(options):
+    """What the environments of all ranks have in common, but for the job."""
+    base = environment.with_settings(os.environ, options.env)
+    return _alias.environment(base) if options.as_horovod else base
 
 
 def _await(daemon, watcher):
