@@ -82,6 +82,7 @@ def _parser():
                         help='fail it after S; 0: never (private daemon)')
     parser.add_argument('--log-level', type=str.upper, choices=list(_LOG_LEVELS),
                         help='how much a private daemon logs; default WARNING')
+    parser.add_argument('--verdict-file', help=argparse.SUPPRESS)  # For rueda.run().
     parser.add_argument('--verbose', action='store_true', help='say what is being done')
     for count, names in _WITHOUT_EFFECT.items():
         for name in names:

@@ -3,6 +3,7 @@
 
 import collections
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -104,7 +105,11 @@ def _supervise(options, job, signals, guard, daemon):
                                     outlets)
         watcher.add(rank, streams)
         watcher.say(f'rank {number} is process {rank.pid}', detail=True)
-    return watcher.run()
+    status = watcher.run()
+    if options.verdict_file:
+        with open(options.verdict_file, 'w', encoding='utf-8') as file:
+            json.dump(watcher.verdict(), file)
+    return status
 
 
 def _base_environment(options):
