@@ -28,6 +28,7 @@ def place(*args, **kwargs):
     return [rueda.rank(), rueda.size(), args, kwargs]
 
 
+@pytest.mark.row('L60')
 def test_results_come_in_rank_order():
     assert rueda.run(place, ('a', 2), {'key': [1]}, num_proc=3) == [
         [rank, 3, ('a', 2), {'key': [1]}] for rank in range(3)]
@@ -48,6 +49,7 @@ def test_ranks_compute_together_and_results_may_be_tensors():
     assert first.tolist() == second.tolist() == [6.0]
 
 
+@pytest.mark.row('L60')
 def test_the_package_is_a_function_and_still_a_package():
     assert callable(rueda.run) and rueda.run is sys.modules['rueda.run']
     assert runner.run is rueda.run.run and launch.run_commandline is rueda.run.launcher.main
@@ -77,6 +79,7 @@ def fails_on(rank):
     signal.pause()
 
 
+@pytest.mark.row('L60')
 def test_an_exception_of_a_rank_is_raised_with_its_traceback():
     with pytest.raises(RuntimeError) as caught:
         rueda.run(fails_on, (1,), num_proc=3)
@@ -169,6 +172,7 @@ def test_arguments_without_effect_are_named_in_one_line(capfd):
         '--mpi --mpi-args --network-interfaces')
 
 
+@pytest.mark.row('L60')
 def test_contradictions_are_value_errors():
     for options, text in (({'hosts': 'localhost:1', 'hostfile': 'x'}, 'hosts or hostfile'),
                           ({'use_gloo': True, 'use_mpi': True}, 'use_gloo or use_mpi'),
