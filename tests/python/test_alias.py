@@ -166,6 +166,8 @@ def test_modules_of_horovod_can_be_run():
         text = output(*start, '-m', 'horovod.runner.launch', '-np', '1', '--private',
                       sys.executable, '-c', 'import horovod; print(horovod.__name__)')
         assert text == 'rueda\n'
+    result = run(*ALIAS, '-W', 'error', '-m', 'horovod.run', '--version')
+    assert (result.returncode, result.stderr) == (0, '') and result.stdout[0].isdigit()
 
 
 def test_modules_that_rueda_lacks_are_named():
@@ -229,6 +231,8 @@ def test_a_horovod_beside_the_script_is_refused_even_when_forced(script, tmp_pat
         for force in ([], ['--force']):
             result = run(*ALIAS, *force, *command, cwd=tmp_path)
             assert result.returncode == 2 and f'{tmp_path}/horovod' in result.stderr
+        result = run(*RUN, '-np', '1', '--as-horovod', sys.executable, *command, cwd=tmp_path)
+        assert result.returncode == 2 and f'{tmp_path}/horovod' in result.stderr
     assert run(*ALIAS, '-c', 'import horovod', cwd='/').returncode == 0
 
 

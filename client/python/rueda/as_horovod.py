@@ -36,28 +36,7 @@ def main(arguments):
 def _refusal(arguments, environment):
     if sys.flags.ignore_environment:
         return 'Python ignores its environment (-E or -I), and with it PYTHONPATH'
-    if getattr(sys.flags, 'safe_path', False):
-        return _alias.refusal(environment, sys.path)
-    first = _first_path_entry(arguments)
-    beside = _alias.package_in([first])
-    if beside is not None and _alias.forced(environment):
-        # sys.path begins with that folder, before PYTHONPATH.
-        return f'{beside} hides what stands in for it: start the script from another folder'
-    return _alias.refusal(environment, [first, *sys.path[1:]])
-
-
-def _first_path_entry(arguments):
-    """Where Python looks for modules first when it is started with these arguments."""
-    rest = iter(arguments)
-    for argument in rest:
-        if argument in ('-W', '-X'):
-            next(rest, None)
-        elif argument[:2] in ('-m', '-c') or argument == '-':
-            break
-        elif not argument.startswith('-'):
-            script = os.path.realpath(argument)
-            return os.path.dirname(script) if os.path.isfile(script) else script
-    return os.getcwd()
+    return _alias.refusal_of_python(arguments, environment)
 
 
 def _own_flags():

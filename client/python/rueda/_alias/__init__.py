@@ -13,6 +13,7 @@ Nothing here runs unless `ruedarun --as-horovod` or `python -m rueda.as_horovod`
 import importlib.machinery
 import importlib.metadata
 import os
+import sys
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'path')
 FORCE = 'RUEDA_AS_HOROVOD_FORCE'
@@ -50,6 +51,32 @@ def refusal(base, entries):
     version, path = found
     return (f'Horovod {version} is installed at {path}: remove it (pip uninstall horovod), or set '
             f'{FORCE}=1 to have rueda in its place all the same')
+
+
+def refusal_of_python(arguments, base):
+    """As refusal(), for a Python like this one that is started with these arguments."""
+    if getattr(sys.flags, 'safe_path', False):
+        return refusal(base, sys.path)
+    first = _first_path_entry(arguments)
+    beside = package_in([first])
+    if beside is not None and forced(base):
+        # sys.path begins with that folder, before PYTHONPATH.
+        return f'{beside} hides what stands in for it: start the script from another folder'
+    return refusal(base, [first, *sys.path[1:]])
+
+
+def _first_path_entry(arguments):
+    """Where Python looks for modules first when it is started with these arguments."""
+    rest = iter(arguments)
+    for argument in rest:
+        if argument in ('-W', '-X'):
+            next(rest, None)
+        elif argument[:2] in ('-m', '-c') or argument == '-':
+            break
+        elif not argument.startswith('-'):
+            script = os.path.realpath(argument)
+            return os.path.dirname(script) if os.path.isfile(script) else script
+    return os.getcwd()
 
 
 def genuine(entries):

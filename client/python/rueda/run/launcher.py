@@ -47,8 +47,8 @@ def main(argv=None):
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         _say(str(error))
         return _USAGE_ERROR
-    reason = options.as_horovod and _alias.refusal(_base_environment(options), sys.path)
-    if reason:
+    reason = _alias_refusal(options) if options.as_horovod else None
+    if reason is not None:
         _say(reason)
         return _USAGE_ERROR
     program = options.command[0]
@@ -116,6 +116,14 @@ def _base_environment(options):
     """What the environments of all ranks have in common, but for the job."""
     base = environment.with_settings(os.environ, options.env)
     return _alias.environment(base) if options.as_horovod else base
+
+
+def _alias_refusal(options):
+    """Why the ranks cannot have rueda as horovod, as far as it is seen from here; or None."""
+    base, command = _base_environment(options), options.command
+    if os.path.basename(command[0]).startswith('python'):
+        return _alias.refusal_of_python(command[1:], base)
+    return _alias.refusal(base, sys.path)
 
 
 def _await(daemon, watcher):
