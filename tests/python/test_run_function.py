@@ -193,7 +193,7 @@ def test_contradictions_are_value_errors():
 
 def test_a_daemon_that_cannot_start_is_an_error(monkeypatch):
     monkeypatch.setenv('RUEDA_DAEMON', '/bin/false')
-    with pytest.raises(RuntimeError, match='no rank was started: ruedarun ended with status 126'):
+    with pytest.raises(RuntimeError, match='ruedarun ended with status 126 before a rank failed'):
         rueda.run(place)
 
 
@@ -215,11 +215,14 @@ if __name__ == '__main__':
 def test_the_ranks_end_with_the_caller(start_python, tmp_path, number):
     folder = tmp_path / 'pids'
     folder.mkdir()
-    caller = start_python(WAITING, str(folder))
+    temporary = tmp_path / 'temporary'
+    temporary.mkdir()
+    caller = start_python(WAITING, str(folder), env={'TMPDIR': str(temporary)})
     wait_for(lambda: len(os.listdir(folder)) == 2)
     caller.send_signal(number)
     assert caller.communicate(timeout=20)[0] == ('interrupted\n' * (number == signal.SIGINT))
     wait_for(lambda: not any(alive(int(pid)) for pid in os.listdir(folder)))
+    assert not os.listdir(temporary)
 
 
 def test_it_works_in_several_threads():

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """run(): calls a function in every rank of a new job on this host, and returns the results."""
 
-import json
+import contextlib
 import os
 import pickle
 import signal
 import subprocess
 import sys
-import tempfile
 import types
 import warnings
 
@@ -57,16 +56,37 @@ def run(func, args=(), kwargs=None, num_proc=1, min_num_proc=None, max_num_proc=
     size = _number_of_ranks(given)
     if _refused is not None:
         raise RuntimeError(_refused)
-    with tempfile.TemporaryDirectory(prefix='rueda-run-') as folder:
-        with open(os.path.join(folder, 'call'), 'wb') as file:
-            pickle.dump(_call(func, args, kwargs or {}), file)
+    with contextlib.ExitStack() as stack:
+        call, verdict, *outcomes = [stack.enter_context(_memory_file()) for _ in range(size + 2)]
+        call.write(_call(func, args, kwargs or {}))
+        call.flush()
         command = [sys.executable, '-m', 'rueda.run', *_command_line(given),
-                   '--verdict-file', os.path.join(folder, 'verdict'), '--',
-                   executable or sys.executable, '-m', 'rueda.run.task', folder]
+                   '--verdict-file', _path(verdict), '--', executable or sys.executable, '-m',
+                   'rueda.run.task', _path(call), *map(_path, outcomes)]
         status = _launch(command, {**os.environ, **(env or {})})
+        outcomes = [_content(outcome) for outcome in outcomes]
         if status != 0:
-            raise RuntimeError(_failure(folder, size, status))
-        return [_result(folder, rank) for rank in range(size)]
+            raise RuntimeError(_failure(_content(verdict), outcomes, status))
+    return [_result(outcome, rank) for rank, outcome in enumerate(outcomes)]
+
+
+def _memory_file():
+    # Without a name in a folder: nothing is left when this process is killed.
+    return os.fdopen(os.memfd_create('rueda-run'), 'w+b')
+
+
+def _path(file):
+    """Where processes of this user find a file of this process."""
+    return f'/proc/{os.getpid()}/fd/{file.fileno()}'
+
+
+def _content(file):
+    """The pickled object that was written into the file; None where none was, or not all of it."""
+    file.seek(0)
+    try:
+        return pickle.load(file)
+    except (EOFError, pickle.UnpicklingError):
+        return None
 
 
 def dumps(value):
@@ -105,7 +125,7 @@ def _number_of_ranks(given):
 
 
 def _call(func, args, kwargs):
-    """What the ranks need: where to find modules, the script, and the pickled call."""
+    """What the ranks need, pickled: where to find modules, the script, and the call."""
     try:
         data = _pickler.dumps((func, args, kwargs))
     except Exception as error:
@@ -114,7 +134,8 @@ def _call(func, args, kwargs):
     script = getattr(sys.modules.get('__main__'), '__file__', None)
     # cloudpickle sends what is in __main__ along, pickle its names only.
     needed = script is not None and _pickler is pickle and b'__main__' in data
-    return {'path': sys.path, 'data': data, 'script': os.path.abspath(script) if needed else None}
+    return pickle.dumps({'path': sys.path, 'data': data,
+                         'script': os.path.abspath(script) if needed else None})
 
 
 def _command_line(given):
@@ -145,12 +166,11 @@ def _launch(command, environment):
         raise
 
 
-def _failure(folder, size, status):
-    verdict = _json(folder, 'verdict')
+def _failure(verdict, outcomes, status):
     if verdict is None:
-        return f'no rank was started: ruedarun ended with status {status}'
-    errors = [(error['when'], rank, error['traceback'])
-              for rank in range(size) for error in [_json(folder, f'error.{rank}')] if error]
+        return f'ruedarun ended with status {status} before a rank failed; its messages say why'
+    errors = [(outcome['when'], rank, outcome['traceback'])
+              for rank, outcome in enumerate(outcomes) if outcome and 'traceback' in outcome]
     rank, how, text = verdict['rank'], verdict['how'], ''
     if errors and not verdict['killed']:
         # Others may have been faster in ending, after they had been told of the failure.
@@ -160,18 +180,7 @@ def _failure(folder, size, status):
             f'rank {rank} failed first: {how}{text}')
 
 
-def _result(folder, rank):
-    try:
-        with open(os.path.join(folder, f'result.{rank}'), 'rb') as file:
-            return pickle.load(file)
-    except FileNotFoundError:
-        raise RuntimeError(f'rank {rank} ended without a result: the function has not '
-                           'returned') from None
-
-
-def _json(folder, name):
-    try:
-        with open(os.path.join(folder, name), encoding='utf-8') as file:
-            return json.load(file)
-    except (OSError, ValueError):
-        return None
+def _result(outcome, rank):
+    if outcome is None:
+        raise RuntimeError(f'rank {rank} ended without a result: the function has not returned')
+    return pickle.loads(outcome['result'])

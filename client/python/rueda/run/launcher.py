@@ -3,8 +3,8 @@
 
 import collections
 import importlib.util
-import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -107,8 +107,8 @@ def _supervise(options, job, signals, guard, daemon):
         watcher.say(f'rank {number} is process {rank.pid}', detail=True)
     status = watcher.run()
     if options.verdict_file:
-        with open(options.verdict_file, 'w', encoding='utf-8') as file:
-            json.dump(watcher.verdict(), file)
+        with open(options.verdict_file, 'wb') as file:
+            pickle.dump(watcher.verdict(), file)
     return status
 
 

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m rueda.run.task FOLDER` is one rank of run(): calls the function and keeps its result.
+"""`python -m rueda.run.task CALL OUTCOME...` is one rank of run(): calls the function.
 
-FOLDER belongs to the caller of run(): the file `call` says what to do; `result.<rank>` or
-`error.<rank>` says what came of it.
+The arguments are files of the caller of run(): CALL says what to do; what came of it goes into the
+OUTCOME of this rank, as a pickled dict.
 """
 
-import json
 import os
 import pickle
 import runpy
@@ -19,25 +18,25 @@ from rueda.run import function
 _SCRIPT_NAME = '__rueda_main__'
 
 
-def main(folder):
+def main(call_path, *outcome_paths):
     """Returns the exit status: 1 after an exception."""
-    rank = os.environ['RUEDA_RANK']
     try:
-        with open(os.path.join(folder, 'call'), 'rb') as file:
-            call = pickle.load(file)
-        sys.path += [entry for entry in call['path'] if entry not in sys.path]
-        if call['script'] is not None:
-            _take_functions_of(call['script'])
-        func, args, kwargs = pickle.loads(call['data'])
-        data = function.dumps(func(*args, **kwargs))
+        outcome = {'result': _result_of(call_path)}
     except (Exception, SystemExit):
-        error = {'when': time.monotonic_ns(), 'traceback': traceback.format_exc()}
-        with open(os.path.join(folder, f'error.{rank}'), 'w', encoding='utf-8') as file:
-            json.dump(error, file)
-        return 1
-    with open(os.path.join(folder, f'result.{rank}'), 'wb') as file:
-        file.write(data)
-    return 0
+        outcome = {'when': time.monotonic_ns(), 'traceback': traceback.format_exc()}
+    with open(outcome_paths[int(os.environ['RUEDA_RANK'])], 'wb') as file:
+        pickle.dump(outcome, file)
+    return 0 if 'result' in outcome else 1
+
+
+def _result_of(call_path):
+    with open(call_path, 'rb') as file:
+        call = pickle.load(file)
+    sys.path += [entry for entry in call['path'] if entry not in sys.path]
+    if call['script'] is not None:
+        _take_functions_of(call['script'])
+    func, args, kwargs = pickle.loads(call['data'])
+    return function.dumps(func(*args, **kwargs))
 
 
 def _take_functions_of(script):
@@ -50,4 +49,4 @@ def _take_functions_of(script):
 
 
 if __name__ == '__main__':
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))
