@@ -51,6 +51,7 @@ ROWS = {
     'T17': 'broadcast_object()',
     'T18': 'allgather_object() in rank order',
     'T19': 'Compression.none and .fp16, and compressors of scripts',
+    'arguments': 'arguments, their order and their defaults, of every function',
     'names': 'names get their operation in front; anonymous ones count per session',
     'autograd.allreduce': 'gradient: the same reduction of the gradient, any operation',
     'autograd.allgather': 'gradient: the average, of which each rank keeps its rows',
@@ -88,8 +89,9 @@ ROWS = {
     'E08': 'TorchState keeps models, optimizers and samplers by handlers',
     'E09': 'ElasticSampler: deterministic, goes on in an epoch, pads to even shares',
     'E13': 'after a failure: new session, callbacks, sync; uncommitted progress is lost',
-    # Python launcher.
+    # Python launcher, and the name.
     'L60': 'run(): a function in every rank, results by rank, RuntimeError for a failure',
+    'alias': 'under the name horovod every module is the very module of rueda, in commands, too',
     # Types.
     'types.reduce': 'allreduce, grouped and reducescatter take all types that Horovod takes',
     'types.move': 'allgather, broadcast and alltoall take all types that Horovod takes',

@@ -102,6 +102,7 @@ SUBMODULES = ['common', 'common.basics', 'common.elastic', 'common.exceptions', 
               'torch.sync_batch_norm']
 
 
+@pytest.mark.row('alias')
 def test_every_module_is_the_very_module_of_rueda(script):
     assert output(*ALIAS, script(IDENTITY), *SUBMODULES) == 'same\n'
 
@@ -155,12 +156,14 @@ if __name__ == '__main__':
 '''
 
 
+@pytest.mark.row('alias')
 def test_children_inherit_it(script):
     assert output(*ALIAS, script(CHILDREN)) == 'rueda\n'
     path = script(CHILDREN)
     assert output(*RUN, '--as-horovod', '-np', '1', sys.executable, path) == 'rueda\n'
 
 
+@pytest.mark.row('alias')
 def test_modules_of_horovod_can_be_run():
     for start in ([*ALIAS], [*RUN, '-np', '1', '--as-horovod', sys.executable]):
         text = output(*start, '-m', 'horovod.runner.launch', '-np', '1', '--private',
