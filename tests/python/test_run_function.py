@@ -261,6 +261,11 @@ def test_functions_of_a_script(python):
     assert 'put the call behind `if __name__ ==' in result.stderr, result.stderr
     result = python(without + 'import rueda\nrueda.run(lambda: 1)')
     assert 'with cloudpickle installed it may be' in result.stderr
+    # No script that the ranks could take the function from.
+    result = subprocess.run([sys.executable, '-c', without + unguarded], timeout=60,
+                            stderr=subprocess.PIPE, text=True)
+    assert 'cannot be pickled: it is in __main__, which is no file; with cloudpickle installed ' \
+        'it may be' in result.stderr
 
 
 def test_lambdas_closures_and_functions_of_code(python):
@@ -273,16 +278,12 @@ def test_lambdas_closures_and_functions_of_code(python):
     assert result.stdout == b'[10, 11]\n'
 
 
-def test_the_name_in_horovod_s_package():
-    text = ('import horovod, horovod.torch, os\n'
-            'def rank(): return int(os.environ["HOROVOD_RANK"]), horovod.__name__\n'
-            'if __name__ == "__main__": print(horovod.run(rank, num_proc=2))\n')
-    path = os.path.join(os.getcwd(), 'alias_run.py')
-    with open(path, 'w', encoding='utf-8') as file:
-        file.write(text)
-    result = subprocess.run([sys.executable, '-m', 'rueda.as_horovod', path], timeout=60,
+def test_the_name_in_horovod_s_package(tmp_path):
+    path = tmp_path / 'script.py'
+    path.write_text('import horovod, horovod.torch, os\n'
+                    'from horovod import run\n'
+                    'def rank(): return int(os.environ["HOROVOD_RANK"]), horovod.__name__\n'
+                    'if __name__ == "__main__": print(run(rank), horovod.run(rank, num_proc=2))\n')
+    result = subprocess.run([sys.executable, '-m', 'rueda.as_horovod', str(path)], timeout=60,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    os.unlink(path)
-    assert result.stdout == "[(0, 'rueda'), (1, 'rueda')]\n", result.stderr
-
-
+    assert result.stdout == "[(0, 'rueda')] [(0, 'rueda'), (1, 'rueda')]\n", result.stderr

@@ -128,14 +128,21 @@ def _call(func, args, kwargs):
     """What the ranks need, pickled: where to find modules, the script, and the call."""
     try:
         data = _pickler.dumps((func, args, kwargs))
+        return pickle.dumps({'path': sys.path, 'data': data, 'script': _script(data)})
     except Exception as error:
         advice = '' if _pickler is not pickle else '; with cloudpickle installed it may be'
         raise ValueError(f'{func!r} or an argument cannot be pickled: {error}{advice}') from error
-    script = getattr(sys.modules.get('__main__'), '__file__', None)
+
+
+def _script(data):
+    """Path of this process's script, where ranks have to look into it; else None."""
     # cloudpickle sends what is in __main__ along, pickle its names only.
-    needed = script is not None and _pickler is pickle and b'__main__' in data
-    return pickle.dumps({'path': sys.path, 'data': data,
-                         'script': os.path.abspath(script) if needed else None})
+    if _pickler is not pickle or b'__main__' not in data:
+        return None
+    script = getattr(sys.modules.get('__main__'), '__file__', None)
+    if script is None:
+        raise ValueError('it is in __main__, which is no file')
+    return os.path.abspath(script)
 
 
 def _command_line(given):
