@@ -17,6 +17,7 @@ _TEST_SECONDS = 90
 
 def pytest_configure(config):
     config.addinivalue_line('markers', f'seconds(n): time limit of a test, else {_TEST_SECONDS}')
+    config.addinivalue_line('markers', 'row(id, ...): rows of rows.py that a test proves')
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,7 @@ def state_of(kind=ObjectState, received=None, **kwargs):
     return kind(lambda sent: sent if received is None else received, lambda: 0, **kwargs)
 
 
+@pytest.mark.row('C31', 'C32')
 def test_exceptions_are_the_same_classes_under_both_names():
     # An `except` in a script must catch what the package raises.
     for name in ('HorovodInternalError', 'HostsUpdatedInterrupt', 'HorovodVersionMismatchError'):
@@ -31,6 +32,7 @@ def test_exceptions_are_the_same_classes_under_both_names():
     assert 'torch 1.0' in str(error) and '2.0 is installed' in str(error)
 
 
+@pytest.mark.row('E05')
 def test_values_of_host_updates():
     assert [int(result) for result in (
         HostUpdateResult.no_update, HostUpdateResult.removed, HostUpdateResult.added,
@@ -38,6 +40,7 @@ def test_values_of_host_updates():
     assert HostUpdateResult.removed | HostUpdateResult.added == HostUpdateResult.mixed
 
 
+@pytest.mark.row('E01')
 def test_the_base_leaves_saving_to_subclasses():
     state = state_of(State)
     for method in (state.save, state.restore, state.sync, state.commit):
@@ -46,6 +49,7 @@ def test_the_base_leaves_saving_to_subclasses():
     assert state.reset() is None
 
 
+@pytest.mark.row('E01')
 def test_a_reset_drops_old_news_and_calls_back_in_order():
     state, calls = state_of(), []
     state.reset = lambda: calls.append('reset')
@@ -57,6 +61,7 @@ def test_a_reset_drops_old_news_and_calls_back_in_order():
     state.check_host_updates()  # Raises if the news is still there.
 
 
+@pytest.mark.row('E02')
 @pytest.mark.parametrize('changes, skip', [
     ([HostUpdateResult.removed], True),
     ([HostUpdateResult.removed, HostUpdateResult.removed], True),
@@ -77,6 +82,7 @@ def test_news_of_hosts_interrupt_once(changes, skip):
     state.check_host_updates()
 
 
+@pytest.mark.row('E02')
 def test_what_rank_0_has_heard_decides():
     state = state_of(received=(0, 7, HostUpdateResult.removed))
     with pytest.raises(HostsUpdatedInterrupt) as caught:
@@ -87,6 +93,7 @@ def test_what_rank_0_has_heard_decides():
     state.check_host_updates()
 
 
+@pytest.mark.row('E01')
 def test_a_commit_saves_before_it_interrupts():
     state = state_of(epoch=0)
     state.epoch = 1
@@ -98,6 +105,7 @@ def test_a_commit_saves_before_it_interrupts():
     assert state.epoch == 1
 
 
+@pytest.mark.row('E03')
 def test_objects_go_back_to_the_last_save():
     state = state_of(epoch=0, history=[], nothing=None)
     state.epoch, state.other = 5, 'not part of the state'
@@ -115,6 +123,7 @@ def test_objects_go_back_to_the_last_save():
     assert (state.epoch, state.history, state.other) == (3, [2], 'not part of the state')
 
 
+@pytest.mark.row('E03')
 def test_sync_takes_the_objects_of_rank_0_and_saves_them():
     state = state_of(received={'epoch': 4, 'history': [1]}, epoch=0, history=[])
     state.sync()
@@ -174,12 +183,14 @@ def run_with(*outcomes):
     return state, lambda: wrapped(state, 2, extra='x')
 
 
+@pytest.mark.row('E04')
 def test_a_run_without_failure_returns_the_result():
     state, run = run_with('done')
     assert run() == 'done'
     assert state.calls == ['sync', 'train from 0']
 
 
+@pytest.mark.row('E04', 'E13')
 def test_a_failure_goes_back_to_the_commit_and_synchronises(caplog):
     state, run = run_with(HorovodInternalError('rank 3 has gone'), 'done')
     assert run() == 'done'
@@ -188,12 +199,14 @@ def test_a_failure_goes_back_to_the_commit_and_synchronises(caplog):
     assert 'rank 3 has gone' in caplog.text
 
 
+@pytest.mark.row('E04', 'E13')
 def test_an_interrupt_keeps_the_state():
     state, run = run_with(HostsUpdatedInterrupt(False), 'done')
     assert run() == 'done'
     assert state.calls == ['sync', 'train from 0', 'reset', 'on_reset', 'sync', 'train from 2']
 
 
+@pytest.mark.row('E04')
 def test_an_interrupt_may_skip_the_synchronisation_once():
     state, run = run_with(HostsUpdatedInterrupt(True), HorovodInternalError(), 'done')
     assert run() == 'done'
@@ -215,6 +228,7 @@ def test_a_failure_while_synchronising_is_a_failure():
     assert state.calls == ['restore', 'reset', 'on_reset', 'sync', 'train from 0']
 
 
+@pytest.mark.row('E04')
 @pytest.mark.parametrize('error', [ValueError('own fault'), KeyError('x')])
 def test_other_exceptions_reach_the_caller(error):
     state, run = run_with(error)

@@ -65,6 +65,7 @@ def body_restore():
     assert state.model is model, 'restore() made another object'
 
 
+@pytest.mark.row('E08')
 def test_restore_goes_back_to_the_last_commit(ranks):
     ranks(2).run(body_restore)
 
@@ -82,6 +83,7 @@ def body_assignment():
     assert same(list(other.state_dict().values()), wanted), 'the new model was not saved'
 
 
+@pytest.mark.row('E08')
 def test_an_assigned_model_is_saved(ranks):
     ranks(2).run(body_assignment)
 
@@ -117,6 +119,7 @@ def body_sync():
     assert state.epoch == 5 and sampler.state_dict()['epoch'] == 0
 
 
+@pytest.mark.row('E08')
 @pytest.mark.parametrize('size', [2, 3])
 def test_sync_gives_all_ranks_the_state_of_rank_0(ranks, size):
     ranks(size).run(body_sync)
@@ -152,6 +155,7 @@ def body_registry():
         states.set_handler_registry(before)
 
 
+@pytest.mark.row('E08', 'T51')
 def test_programs_may_add_handlers(ranks):
     ranks(2).run(body_registry)
 
@@ -171,6 +175,7 @@ def body_news():
     state.check_host_updates()
 
 
+@pytest.mark.row('E02')
 def test_all_ranks_are_interrupted_at_one_place(ranks):
     ranks(3).run(body_news)
 
@@ -215,6 +220,7 @@ def body_sampler():
     assert gathered(mixed) == first[2 * size:], 'the rest of the epoch is another one'
 
 
+@pytest.mark.row('E09')
 @pytest.mark.parametrize('size', [2, 3, 4])
 def test_sampler(ranks, size):
     ranks(size).run(body_sampler)
@@ -317,6 +323,7 @@ FAILURES = {
 }
 
 
+@pytest.mark.row('E04', 'E13', 'T51')
 @pytest.mark.parametrize('name', FAILURES)
 @pytest.mark.parametrize('size', [2, 3])
 def test_training_that_fails_ends_as_if_it_had_not(ranks, size, name):

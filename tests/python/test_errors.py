@@ -35,6 +35,7 @@ def body_caller_faults():
     works()
 
 
+@pytest.mark.row('Q01', 'T53')
 def test_unsuitable_tensors_and_arguments_are_value_errors(ranks):
     ranks(2).run(body_caller_faults)
 
@@ -102,6 +103,7 @@ def body_duplicate():
     works()
 
 
+@pytest.mark.row('Q01')
 def test_a_name_in_flight_is_refused_and_the_first_call_completes(ranks):
     ranks(2).run(body_duplicate)
 
@@ -135,6 +137,7 @@ def body_disagreements():
         works()
 
 
+@pytest.mark.row('Q02', 'Q03')
 @pytest.mark.parametrize('size', [2, 3])
 def test_what_ranks_disagree_on_fails_on_all_and_the_session_goes_on(ranks, size):
     ranks(size).run(body_disagreements, seconds=30)
@@ -158,10 +161,12 @@ def body_scalar_gather():
     works()
 
 
+@pytest.mark.row('Q11')
 def test_allgather_of_scalars_is_an_error(ranks):
     ranks(2).run(body_scalar_gather)
 
 
+@pytest.mark.row('C04', 'C05', 'Q04')
 def test_operations_before_init_raise_and_topology_is_a_value_error():
     assert hvd.is_initialized() is False
     for function in (hvd.rank, hvd.size, hvd.local_rank, hvd.local_size, hvd.cross_rank,
@@ -189,6 +194,7 @@ def body_after_shutdown():
     assert not hvd.is_initialized()
 
 
+@pytest.mark.row('C02', 'Q04')
 def test_after_shutdown_calls_raise(ranks):
     ranks(2).run(body_after_shutdown)
 
@@ -207,6 +213,7 @@ def body_shut_down_while_pending():
     hvd.shutdown()
 
 
+@pytest.mark.row('C02', 'Q05', 'Q60')
 def test_a_shutdown_elsewhere_ends_pending_operations(ranks):
     ranks(2).run(body_shut_down_while_pending)
     ranks(2).run(body_after_shutdown)

@@ -32,6 +32,7 @@ def body_topology():
     return hvd.rank()
 
 
+@pytest.mark.row('C01', 'C03', 'C04', 'C07', 'C08', 'C09', 'C22')
 @pytest.mark.parametrize('size', [2, 3, 4])
 def test_topology(ranks, size):
     assert ranks(size).run(body_topology) == list(range(size))
@@ -47,6 +48,7 @@ def body_reinit():
     return time.monotonic() - begin
 
 
+@pytest.mark.row('C02', 'Q61')
 @pytest.mark.parametrize('size', [2, 4])
 def test_a_hundred_sessions_take_less_than_ten_seconds(ranks, size):
     assert max(ranks(size).run(body_reinit)) < 10
@@ -102,6 +104,7 @@ def test_a_half_set_environment_names_the_missing_variable(python):
     assert result.returncode == 1 and 'SIZE' in result.stderr and 'StartError' in result.stderr
 
 
+@pytest.mark.row('C01')
 def test_missing_ranks_are_named_after_the_start_timeout(python):
     text = '''
 import os, sys
@@ -296,6 +299,7 @@ print('right')
 '''
 
 
+@pytest.mark.row('Q80')
 @pytest.mark.parametrize('size', ['2', '3'])
 def test_several_threads(python, size):
     result = python(THREADS, launch=['-np', size])
@@ -327,6 +331,7 @@ os._exit(3)
 '''
 
 
+@pytest.mark.row('Q60')
 def test_a_lost_rank_is_named(python):
     result = python(LOST, launch=['-np', '2', '--grace-period', '20'])
     assert 'rank 1' in result.stdout.lower() and 'no error' not in result.stdout, result.stdout
@@ -350,6 +355,7 @@ except hvd.HorovodInternalError:
 '''
 
 
+@pytest.mark.row('Q62')
 def test_the_interpreter_ends_cleanly_with_operations_pending(python):
     result = python(EXIT, launch=['-np', '2'])
     assert (result.returncode, result.stdout, result.stderr) == (0, '', '')

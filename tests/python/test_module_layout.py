@@ -32,8 +32,9 @@ MODULES = {
 # What of rueda.torch is at home in other modules than mpi_ops.
 NOT_OPERATIONS = {'Compressor', 'DaemonLostError', 'DistributedOptimizer', 'MismatchError',
                   'RankLostError', 'ShutDownError', 'SyncBatchNorm', '__version__',
-                  'allgather_object', 'broadcast_object', 'broadcast_optimizer_state',
-                  'broadcast_parameters', 'elastic', 'mpi_ops', 'shared_zeros'}
+                  'allgather_object', 'check_extension', 'check_installed_version',
+                  'broadcast_object', 'broadcast_optimizer_state', 'broadcast_parameters',
+                  'elastic', 'mpi_ops', 'shared_zeros'}
 
 
 @pytest.mark.parametrize('name', MODULES)
@@ -44,6 +45,7 @@ def test_modules_have_the_very_objects_of_the_package(name):
         assert found is getattr(hvd, member, found), f'{name}.{member} is another object'
 
 
+@pytest.mark.row('T52')
 def test_all_operations_are_in_mpi_ops_and_the_package():
     assert set(hvd.mpi_ops.__all__) == set(hvd.__all__) - NOT_OPERATIONS
     for name in hvd.mpi_ops.__all__:
@@ -65,6 +67,7 @@ def test_the_basics_of_mpi_ops_answer_as_the_package_does(ranks):
     assert ranks(2).run(body_basics) == [[0, 2, True, 0], [1, 2, True, 0]]
 
 
+@pytest.mark.row('C33')
 def test_what_is_available():
     assert util.extension_available('torch') and util.extension_available('torch', verbose=True)
     assert not util.extension_available('mxnet') and not util.extension_available('json')
@@ -73,6 +76,7 @@ def test_what_is_available():
         assert getattr(util, name) is getattr(rueda, name)
 
 
+@pytest.mark.row('C33')
 def test_env_sets_removes_and_puts_back(monkeypatch):
     monkeypatch.setenv('RUEDA_TEST_A', 'a')
     monkeypatch.setenv('RUEDA_TEST_B', 'b')
@@ -87,6 +91,7 @@ def test_env_sets_removes_and_puts_back(monkeypatch):
     assert dict(os.environ) == before
 
 
+@pytest.mark.row('C33')
 @pytest.mark.parametrize('count, parts, sizes', [
     (6, 3, [2, 2, 2]), (7, 3, [3, 2, 2]), (8, 3, [3, 3, 2]), (2, 3, [1, 1, 0]), (0, 2, [0, 0]),
     (5, 1, [5])])
@@ -96,6 +101,7 @@ def test_split_list_keeps_the_order(count, parts, sizes):
     assert sum(pieces, []) == list(range(count))
 
 
+@pytest.mark.row('C33')
 def test_iterables_and_powers_of_two():
     assert all(map(util.is_iterable, ([], (), {}, 'a', iter([]), range(1))))
     assert not any(map(util.is_iterable, (1, None, 1.5, len)))
@@ -103,6 +109,7 @@ def test_iterables_and_powers_of_two():
         1, 2, 4, 8, 16]
 
 
+@pytest.mark.row('C33')
 def test_versions_compare_by_number():
     # As texts 1.9.0 would be larger than 1.13.0.
     assert util.is_version_greater_equal_than('1.13.0', '1.9.0')

@@ -60,6 +60,7 @@ def body_allreduce_matrix():
         close(tensor, wanted)
 
 
+@pytest.mark.row('T01', 'T02', 'T03', 'Q20', 'Q24', 'types.reduce')
 @pytest.mark.parametrize('size', SIZES)
 def test_allreduce_is_right_for_every_dtype_and_operation(ranks, size):
     ranks(size).run(body_allreduce_matrix)
@@ -78,6 +79,7 @@ def body_shapes():
                            sample(root, torch.float32, shape))
 
 
+@pytest.mark.row('Q11', 'Q12')
 @pytest.mark.parametrize('size', SIZES)
 def test_scalars_empty_small_and_large_tensors(ranks, size):
     ranks(size).run(body_shapes)
@@ -97,6 +99,7 @@ def body_scales():
           (numbers.double() + (size - 1) / 2).trunc().int())
 
 
+@pytest.mark.row('Q20', 'Q21')
 @pytest.mark.parametrize('size', SIZES)
 def test_scale_factors_and_integer_averages(ranks, size):
     ranks(size).run(body_scales)
@@ -126,6 +129,7 @@ def body_compression():
     assert hvd.allreduce(whole, compression=hvd.Compression.fp16).item() == 1 << 40
 
 
+@pytest.mark.row('T01', 'T19')
 def test_compression_to_fp16_converts_floating_tensors_only(ranks):
     ranks(3).run(body_compression)
 
@@ -145,6 +149,7 @@ def body_allgather():
             value for other in range(size) for value in (other, k)]
 
 
+@pytest.mark.row('T06', 'Q12', 'types.move')
 @pytest.mark.parametrize('size', SIZES)
 def test_allgather_with_other_numbers_of_rows(ranks, size):
     ranks(size).run(body_allgather)
@@ -165,6 +170,7 @@ def body_broadcast():
         assert torch.equal(tensor, wanted)
 
 
+@pytest.mark.row('T08', 'types.move')
 @pytest.mark.parametrize('size', SIZES)
 def test_broadcast_from_every_root(ranks, size):
     ranks(size).run(body_broadcast)
@@ -194,6 +200,7 @@ def body_grouped():
     assert len(gathered) == 1 and gathered[0].shape == (2 * size,)
 
 
+@pytest.mark.row('T04', 'T07')
 @pytest.mark.parametrize('size', SIZES)
 def test_grouped_operations(ranks, size):
     ranks(size).run(body_grouped)
@@ -213,6 +220,7 @@ def body_handles():
         hvd.poll(handles[0])
 
 
+@pytest.mark.row('T14')
 @pytest.mark.parametrize('size', SIZES)
 def test_many_handles_in_any_order(ranks, size):
     ranks(size).run(body_handles)
@@ -231,6 +239,7 @@ def body_poll():
         hvd.allreduce(torch.ones(2), name='late')
 
 
+@pytest.mark.row('T14')
 def test_poll_is_false_until_all_ranks_came_and_a_call_may_block_elsewhere(ranks):
     ranks(2).run(body_poll)
 
@@ -244,6 +253,7 @@ def body_anonymous_names():
     assert session.name('allreduce', 'x') == 'allreduce.x'
 
 
+@pytest.mark.row('names', 'Q51', 'Q61')
 def test_anonymous_names_count_from_zero_in_each_session(ranks):
     for _ in range(2):
         ranks(2).run(body_anonymous_names)
@@ -260,6 +270,7 @@ def body_names():
         assert hvd.allreduce(tensor, name='again', op=hvd.Sum).sum() == (step + 1) * hvd.size()
 
 
+@pytest.mark.row('Q52')
 def test_names_are_opaque_and_may_be_used_again(ranks):
     ranks(3).run(body_names)
 
@@ -289,6 +300,7 @@ def body_other_order():
         assert torch.all(hvd.synchronize(handles[name]) == float(name[1:]) * hvd.size())
 
 
+@pytest.mark.row('Q51')
 def test_ranks_may_submit_in_another_order(ranks):
     ranks(4).run(body_other_order)
 
@@ -310,6 +322,7 @@ def body_deprecated_average():
         hvd.allreduce(torch.ones(1), process_set=[0])
 
 
+@pytest.mark.row('T01')
 def test_the_arguments_average_op_and_process_set(ranks):
     ranks(2).run(body_deprecated_average)
 
@@ -350,6 +363,7 @@ def body_gradients():
         assert not hvd.allreduce(half).requires_grad
 
 
+@pytest.mark.row('autograd.allreduce', 'autograd.allgather', 'autograd.broadcast')
 @pytest.mark.parametrize('size', SIZES)
 def test_gradients_of_the_operations(ranks, size):
     ranks(size).run(body_gradients)

@@ -21,6 +21,7 @@ def body_parity(kind, set_to_none):
     assert_same(model, train_alone(make, 10))
 
 
+@pytest.mark.row('T33')
 @pytest.mark.parametrize('size', [2, 3, 4])
 @pytest.mark.parametrize('kind', ['sgd', 'adam'])
 @pytest.mark.parametrize('set_to_none', [True, False])
@@ -51,6 +52,7 @@ def body_many_buckets():
     assert_same(model, alone, 1e-4)
 
 
+@pytest.mark.row('T32', 'T33')
 @pytest.mark.parametrize('size', [2, 3])
 def test_early_buckets_start_during_backward(ranks, size):
     ranks(size).run(body_many_buckets)
@@ -110,6 +112,7 @@ def body_missing_gradients():
         assert all(map(torch.equal, parameters, model.parameters()))
 
 
+@pytest.mark.row('T34')
 @pytest.mark.parametrize('size', [2, 4])
 def test_missing_gradients_count_as_zeros(ranks, size):
     ranks(size).run(body_missing_gradients)
@@ -141,6 +144,7 @@ def body_clipping():
         optimizer.step()
 
 
+@pytest.mark.row('T36')
 def test_clipping_between_synchronize_and_step(ranks):
     ranks(2).run(body_clipping)
 
@@ -170,6 +174,7 @@ def body_compression(kind):
     assert_same(model, train_alone(sgd, 4, torch.float32), 3e-3 if kind == 'fp16' else 1e-5)
 
 
+@pytest.mark.row('T19')
 @pytest.mark.parametrize('kind', ['fp16', 'own'])
 def test_compression(ranks, kind):
     ranks(2).run(body_compression, kind)
@@ -232,6 +237,7 @@ def body_sparse():
         embedding_step()
 
 
+@pytest.mark.row('Q42')
 def test_sparse_gradients(ranks):
     ranks(2).run(body_sparse)
 

@@ -35,6 +35,7 @@ def body_passes():
         optimizer.set_backward_passes_per_step(0)
 
 
+@pytest.mark.row('T35', 'T37', 'T38')
 @pytest.mark.parametrize('size', [2, 3])
 def test_accumulation_over_several_passes(ranks, size):
     ranks(size).run(body_passes)
@@ -80,6 +81,7 @@ def body_operations():
         gradients(process_set=[0])
 
 
+@pytest.mark.row('T39', 'T40')
 @pytest.mark.parametrize('size', [2, 3])
 def test_operation_predivision_and_groups(ranks, size):
     ranks(size).run(body_operations)
@@ -102,6 +104,7 @@ def body_explicit_groups():
             wrap(model, groups=wrong)
 
 
+@pytest.mark.row('T40')
 def test_explicit_groups(ranks):
     ranks(2).run(body_explicit_groups)
 
@@ -152,6 +155,7 @@ def body_identity():
     assert repr(optimizer)
 
 
+@pytest.mark.row('T31', 'T38')
 def test_the_wrapper_is_an_instance_of_the_user_s_class(ranks):
     ranks(2).run(body_identity)
 
@@ -214,6 +218,7 @@ def body_validation():
             [torch.nn.Parameter(torch.empty(2, dtype=torch.complex32))], lr=0.1))
 
 
+@pytest.mark.row('T43')
 def test_arguments_are_checked(ranks):
     ranks(2).run(body_validation)
 

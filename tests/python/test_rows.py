@@ -41,11 +41,13 @@ def body_alltoall(dtype_numbers, splits_kind):
         assert torch.equal(output, wanted) and counts.tolist() == received
 
 
+@pytest.mark.row('T09', 'Q12', 'Q13', 'types.move')
 @pytest.mark.parametrize('size', [2, 3, 4])
 def test_alltoall_with_splits(ranks, size):
     ranks(size).run(body_alltoall, list(range(len(DTYPES))), 'list')
 
 
+@pytest.mark.row('Q13')
 @pytest.mark.parametrize('kind', ['int32', 'int64'])
 def test_splits_may_be_a_tensor(ranks, kind):
     ranks(2).run(body_alltoall, [7], kind)
@@ -68,6 +70,7 @@ def body_alltoall_even():
     assert torch.equal(one, wanted) and torch.equal(two, wanted + 1)
 
 
+@pytest.mark.row('T09', 'Q12')
 @pytest.mark.parametrize('size', [1, 2, 3])
 def test_alltoall_without_splits_deals_out_evenly(ranks, size):
     ranks(size).run(body_alltoall_even)
@@ -96,6 +99,7 @@ def body_wrong_splits():
     hvd.barrier()
 
 
+@pytest.mark.row('Q01', 'Q13')
 def test_wrong_splits_are_refused_and_the_session_goes_on(ranks):
     ranks(2).run(body_wrong_splits)
 
@@ -116,6 +120,7 @@ def body_alltoall_gradient():
     assert torch.equal(even.grad, torch.arange(1.0, size + 1))
 
 
+@pytest.mark.row('autograd.alltoall')
 @pytest.mark.parametrize('size', [2, 3])
 def test_the_gradient_of_alltoall_returns_by_the_received_splits(ranks, size):
     ranks(size).run(body_alltoall_gradient)
@@ -152,6 +157,7 @@ def body_reducescatter(rows):
         assert torch.equal(tensor, whole(hvd.rank(), dtype, rows))
 
 
+@pytest.mark.row('T10', 'Q12', 'Q14', 'types.reduce')
 @pytest.mark.parametrize('size, rows', [(1, 3), (2, 4), (3, 7), (4, 2), (3, 0)])
 def test_reducescatter_gives_each_rank_its_rows(ranks, size, rows):
     ranks(size).run(body_reducescatter, rows)
@@ -179,6 +185,7 @@ def body_reducescatter_rest():
     hvd.barrier()
 
 
+@pytest.mark.row('T10', 'T11', 'Q14')
 @pytest.mark.parametrize('size', [2, 3])
 def test_scales_compression_groups_and_refusals_of_reducescatter(ranks, size):
     ranks(size).run(body_reducescatter_rest)
@@ -203,6 +210,7 @@ def body_reducescatter_gradient():
     assert torch.equal(tensors[1].grad, torch.ones(size))
 
 
+@pytest.mark.row('autograd.reducescatter')
 @pytest.mark.parametrize('size', [2, 3])
 def test_the_gradient_of_reducescatter_is_gathered(ranks, size):
     ranks(size).run(body_reducescatter_gradient)

@@ -31,6 +31,7 @@ def body_values():
                 assert torch.allclose(mean, total / hvd.size())
 
 
+@pytest.mark.row('T05')
 @pytest.mark.parametrize('size', [1, 2, 3])
 def test_entries_of_all_ranks_count_together(ranks, size):
     ranks(size).run(body_values)
@@ -76,6 +77,7 @@ def body_errors():
     hvd.barrier()
 
 
+@pytest.mark.row('T05')
 def test_what_is_refused_and_that_the_session_goes_on(ranks):
     ranks(2).run(body_errors)
 
@@ -93,5 +95,6 @@ def body_embedding():
     assert torch.allclose(sparse.to_dense(), hvd.allreduce(dense.weight.grad), atol=1e-6)
 
 
+@pytest.mark.row('Q43')
 def test_the_gradient_of_an_embedding(ranks):
     ranks(2).run(body_embedding)

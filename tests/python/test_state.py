@@ -41,6 +41,7 @@ def body_parameters():
             hvd.broadcast_parameters(wrong, root_rank=0)
 
 
+@pytest.mark.row('T15')
 @pytest.mark.parametrize('size', [2, 3])
 def test_broadcast_parameters(ranks, size):
     ranks(size).run(body_parameters)
@@ -110,6 +111,7 @@ def types(value):
     return type(value).__name__
 
 
+@pytest.mark.row('T16')
 @pytest.mark.parametrize('kind', sorted(OPTIMIZERS))
 @pytest.mark.parametrize('root_has_state', [True, False])
 def test_broadcast_optimizer_state(ranks, kind, root_has_state):
@@ -122,6 +124,7 @@ def body_lbfgs():
         hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 
 
+@pytest.mark.row('T16')
 def test_lbfgs_is_refused(ranks):
     ranks(2).run(body_lbfgs)
 
@@ -145,6 +148,7 @@ def body_objects():
     assert hvd.allgather_object(None, name='none') == [None] * size
 
 
+@pytest.mark.row('T17', 'T18')
 @pytest.mark.parametrize('size', [2, 4])
 def test_objects(ranks, size):
     ranks(size).run(body_objects)

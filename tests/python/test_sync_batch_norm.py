@@ -88,6 +88,7 @@ def body_compare(dims, dtype, uneven, options):
     compare(dims, getattr(torch, dtype), uneven, **options)
 
 
+@pytest.mark.row('T50')
 @pytest.mark.parametrize('size', [2, 3])
 @pytest.mark.parametrize('dims', sorted(PLAIN))
 @pytest.mark.parametrize('uneven', [False, True])
@@ -100,6 +101,7 @@ def test_narrower_dtypes(ranks, dtype):
     ranks(2).run(body_compare, 4, dtype, True, {})
 
 
+@pytest.mark.row('T50')
 @pytest.mark.parametrize('options', [
     {'affine': False}, {'track_running_stats': False}, {'momentum': None}, {'momentum': 0.3},
     {'eps': 0.5}, {'affine': False, 'track_running_stats': False}], ids=str)
@@ -189,6 +191,7 @@ def body_errors():
     assert torch.isfinite(layer(torch.full((1, CHANNELS), float(hvd.rank())))).all()
 
 
+@pytest.mark.row('T50')
 def test_errors(ranks):
     ranks(2).run(body_errors)
 
@@ -237,6 +240,7 @@ print('fine', isinstance(layer, torch.nn.modules.batchnorm._BatchNorm))
 '''
 
 
+@pytest.mark.row('T50')
 def test_a_job_of_one_rank_has_a_plain_batch_norm(python):
     result = python(ALONE)
     assert result.stdout == 'fine True\n', result.stderr

@@ -7,6 +7,8 @@ an adapter, e.g. `import rueda.torch as hvd`, which exports these names too.
 Functions that answer about the topology raise ValueError before init() and after shutdown().
 """
 
+import importlib
+
 from rueda import _native, _session
 from rueda.exceptions import HorovodInternalError  # noqa: F401 - for users
 from rueda.process_sets import (ProcessSet, add_process_set,  # noqa: F401 - for users
@@ -191,3 +193,10 @@ def cuda_built():
 def rocm_built():
     """False: tensors live in host memory."""
     return False
+
+
+def __getattr__(name):
+    """Loads `rueda.run`, which can be called as a function, when it is first asked for."""
+    if name == 'run':
+        return importlib.import_module('rueda.run')
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

@@ -71,6 +71,9 @@ def _parser():
                         help='seconds between SIGTERM and SIGKILL; default 5')
     parser.add_argument('--private', action='store_true',
                         help='use a private daemon even where one runs as a service')
+    parser.add_argument('--as-horovod', action='store_true',
+                        help='in the ranks, `import horovod` gives rueda; refused where Horovod is '
+                             'installed, unless RUEDA_AS_HOROVOD_FORCE=1')
     parser.add_argument('--fusion-threshold-mb', type=_finite, metavar='MB',
                         help='largest operation made of several; 0: none (private daemon)')
     parser.add_argument('--stall-check-warning-time-seconds', type=_finite, metavar='S',
@@ -79,6 +82,7 @@ def _parser():
                         help='fail it after S; 0: never (private daemon)')
     parser.add_argument('--log-level', type=str.upper, choices=list(_LOG_LEVELS),
                         help='how much a private daemon logs; default WARNING')
+    parser.add_argument('--verdict-file', help=argparse.SUPPRESS)  # For rueda.run().
     parser.add_argument('--verbose', action='store_true', help='say what is being done')
     for count, names in _WITHOUT_EFFECT.items():
         for name in names:

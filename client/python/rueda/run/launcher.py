@@ -4,13 +4,14 @@
 import collections
 import importlib.util
 import os
+import pickle
 import shutil
 import subprocess
 import sys
 import time
 
 import rueda
-from rueda import _daemon
+from rueda import _alias, _daemon
 from rueda.run import arguments, environment, hosts, output, processes, supervisor
 
 # `socket` is None where the daemon of the host is used.
@@ -45,6 +46,10 @@ def main(argv=None):
         hostname, size = hosts.resolve(options)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         _say(str(error))
+        return _USAGE_ERROR
+    reason = _alias_refusal(options) if options.as_horovod else None
+    if reason is not None:
+        _say(reason)
         return _USAGE_ERROR
     program = options.command[0]
     if shutil.which(program) is None:
@@ -92,7 +97,7 @@ def _supervise(options, job, signals, guard, daemon):
                                     options.grace_period, outlets[1], options.verbose)
     if daemon is not None and not _await(daemon, watcher):
         return _USAGE_ERROR if daemon.process.returncode == _USAGE_ERROR else _CANNOT_RUN
-    base = environment.with_settings(os.environ, options.env)
+    base = _base_environment(options)
     for number in range(job.size):
         if not watcher.goes_on():
             break
@@ -100,7 +105,25 @@ def _supervise(options, job, signals, guard, daemon):
                                     outlets)
         watcher.add(rank, streams)
         watcher.say(f'rank {number} is process {rank.pid}', detail=True)
-    return watcher.run()
+    status = watcher.run()
+    if options.verdict_file:
+        with open(options.verdict_file, 'wb') as file:
+            pickle.dump(watcher.verdict(), file)
+    return status
+
+
+def _base_environment(options):
+    """What the environments of all ranks have in common, but for the job."""
+    base = environment.with_settings(os.environ, options.env)
+    return _alias.environment(base) if options.as_horovod else base
+
+
+def _alias_refusal(options):
+    """Why the ranks cannot have rueda as horovod, as far as it is seen from here; or None."""
+    base, command = _base_environment(options), options.command
+    if os.path.basename(command[0]).startswith('python'):
+        return _alias.refusal_of_python(command[1:], base)
+    return _alias.refusal(base, sys.path)
 
 
 def _await(daemon, watcher):

@@ -18,6 +18,16 @@ _OWN_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, si
 _libc = ctypes.CDLL(None)
 
 
+def end_with_parent(parent, number):
+    """In a forked child: the kernel sends it signal `number` when the process `parent` dies.
+
+    More precisely, when the thread that forked ends. Exits at once where it is dead already.
+    """
+    _libc.prctl(_PR_SET_PDEATHSIG, number)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
 class Rank:
     """A started rank. `status` is None while it runs, else as Popen.returncode."""
 
@@ -30,9 +40,7 @@ class Rank:
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
 
         def become_rank():
-            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != launcher:  # It died before prctl.
-                os._exit(1)
+            end_with_parent(launcher, signal.SIGKILL)
             for signal_number in _OWN_SIGNALS:
                 if callable(signal.getsignal(signal_number)):
                     signal.signal(signal_number, signal.SIG_DFL)

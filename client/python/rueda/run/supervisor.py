@@ -120,6 +120,12 @@ class Supervisor:
             return 128 + self._ending_signal
         return failure.exit_code(self._first_failure.status) if self._first_failure else 0
 
+    def verdict(self):
+        """Which rank failed first and how, as a dict; None where none did."""
+        rank = self._first_failure
+        return rank and {'rank': rank.number, 'killed': rank.status < 0,
+                         'how': failure.describe(rank.status, self._oom.kills())}
+
     def _drain(self):
         deadline = time.monotonic() + _DRAIN_SECONDS
         while self._streams or self._blocked:

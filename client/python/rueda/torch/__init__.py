@@ -9,6 +9,7 @@ from rueda import (Adasum, Average, Max, Min, Product, Sum, __version__, ccl_bui
                    init, is_homogeneous, is_initialized, local_rank, local_size, mpi_built,
                    mpi_enabled, mpi_threads_supported, nccl_built, rank, rocm_built, shutdown, size,
                    start_timeline, stop_timeline)
+from rueda.common.util import check_extension, check_installed_version
 from rueda.compression import Compressor
 from rueda.exceptions import (DaemonLostError, HorovodInternalError, MismatchError, RankLostError,
                               ShutDownError)
@@ -37,7 +38,8 @@ __all__ = [
     'allgather_object', 'allreduce', 'allreduce_', 'allreduce_async', 'allreduce_async_',
     'alltoall', 'alltoall_async', 'barrier', 'broadcast', 'broadcast_', 'broadcast_async',
     'broadcast_async_', 'broadcast_object', 'broadcast_optimizer_state', 'broadcast_parameters',
-    'ccl_built', 'cross_rank', 'cross_size', 'cuda_built', 'ddl_built', 'elastic',
+    'ccl_built', 'check_extension', 'check_installed_version',
+    'cross_rank', 'cross_size', 'cuda_built', 'ddl_built', 'elastic',
     'global_process_set', 'gloo_built', 'gloo_enabled', 'grouped_allgather',
     'grouped_allgather_async', 'grouped_allreduce', 'grouped_allreduce_', 'grouped_allreduce_async',
     'grouped_allreduce_async_', 'grouped_alltoall', 'grouped_alltoall_async',
@@ -49,13 +51,10 @@ __all__ = [
 ]
 
 _NO_SETS = 'global_process_set, which holds all ranks, is the only one there is'
-_NO_CHECK = 'rueda is not built for one version of PyTorch, so leave the call out'
 # Names of horovod.torch that are missing here, and what a script can do without them.
 _NOT_YET = {
     'ProcessSet': _NO_SETS,
     'add_process_set': _NO_SETS,
-    'check_extension': _NO_CHECK,
-    'check_installed_version': _NO_CHECK,
     'join': 'give every rank the same number of batches, '
             'as torch.utils.data.DistributedSampler does',
     'remove_process_set': _NO_SETS,
