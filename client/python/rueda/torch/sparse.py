@@ -9,6 +9,7 @@ from rueda.exceptions import MismatchError
 from rueda.torch._tensors import reduce_op
 from rueda.torch.ops import start_allgather, synchronize
 
+_CHECKS_INVARIANTS = hasattr(torch.sparse, 'check_sparse_tensor_invariants')  # PyTorch 2.
 
 def sparse_allreduce_async(tensor, name=None, op=rueda.Average, process_set=None):
     """Starts the reduction of a sparse COO tensor, of equal shape on all ranks; coalesced or not.
@@ -45,6 +46,16 @@ def sparse_allreduce_async(tensor, name=None, op=rueda.Average, process_set=None
         return torch.sparse_coo_tensor(all_indices.t(), all_values, shape)
 
     return finish
+
+
+def coalesced(rows, values, shape):
+    """A sparse COO tensor of these rows of dim 0, which must be distinct and ascending. No copy."""
+    indices = rows.unsqueeze(0)
+    if _CHECKS_INVARIANTS:
+        tensor = torch.sparse_coo_tensor(indices, values, shape, check_invariants=False)
+    else:
+        tensor = torch._sparse_coo_tensor_unsafe(indices, values, shape)
+    return tensor._coalesced_(True)
 
 
 def _check_extents(extents, name):
