@@ -29,9 +29,10 @@ def agree(name, number, slots, groups, settings):
     digest = hashlib.sha256('\n'.join(lines).encode()).digest()
     own = [index for index, slot in enumerate(slots) if not settings.sparse_as_dense
            and (slot.sparse or _is_sparse(slot.parameter.grad))]
-    digests, indices = zip(*allgather_object((digest, own), name))
+    digests, indices = zip(*allgather_object((digest, own), name, settings.process_set))
     if len(set(digests)) > 1:
-        raise MismatchError(_difference(number, allgather_object(lines, name + '.text')))
+        raise MismatchError(_difference(
+            number, allgather_object(lines, name + '.text', settings.process_set)))
     sparse = [slots[index] for index in sorted(set(itertools.chain(*indices)))]
     if sparse and settings.op not in (rueda.Average, rueda.Sum):
         raise ValueError(f'the gradient of {sparse[0].name} is sparse; it can only be averaged or '
