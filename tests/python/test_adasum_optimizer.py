@@ -127,6 +127,22 @@ def body_rules():
     assert all(torch.equal(extra.detach(), at) for at in hvd.allgather_object(extra.detach()))
 
 
+def body_session_ends():
+    model = network()
+    optimizer = adasum(model)
+    loss_of(model, data(0, hvd.rank())).backward()
+    hvd.shutdown()
+    hvd.init()
+    optimizer.zero_grad()  # The step that was under way is given up.
+    loss_of(model, data(0, hvd.rank())).backward()
+    optimizer.step()
+    hvd.assert_in_sync(model)
+
+
+def test_a_session_that_ends_within_a_step(ranks):
+    ranks(2).run(body_session_ends)
+
+
 def test_rules(ranks):
     ranks(2).run(body_rules)
 

@@ -17,7 +17,7 @@ def body_equal():
     hvd.assert_in_sync({'tensor': torch.ones(2), 'number': hvd.rank()})  # Tensors count.
     hvd.assert_in_sync(torch.ones(()))
     hvd.assert_in_sync([torch.ones(0, 3), torch.tensor([float('nan')]), torch.ones(2).bfloat16(),
-                        torch.ones(2, dtype=torch.bool), torch.ones(2, dtype=torch.complex64).conj(),
+                        torch.ones(2, dtype=torch.bool), torch.ones(2).to(torch.complex64).conj(),
                         torch.arange(6).view(2, 3).t(), torch.eye(3).to_sparse()])
     for wrong in (5, [1, 2], None, [('a', 'b', 'c')]):
         with pytest.raises((ValueError, TypeError)):
@@ -48,8 +48,9 @@ def body_different():
     others = 'ranks 0, 2 have' if size == 3 else 'rank 0 has'
     assert 'out of sync at parameter 0.bias: ' + others in text, text
     assert 'rank 1 has 0.bias float64 (7,) with digest' in text, text
-    assert 'parameter x: ' in message({'a': torch.ones(1), 'x': torch.tensor(0.0 if rank else -0.0)})
-    assert 'float32 (2,)' in message([torch.ones(2, dtype=torch.float64 if rank else torch.float32)])
+    zero = torch.tensor(0.0 if rank else -0.0)
+    assert 'parameter x: ' in message({'a': torch.ones(1), 'x': zero})
+    assert 'float32 (2,)' in message([torch.ones(2).double() if rank else torch.ones(2)])
     assert '(1, 2)' in message([torch.ones((1, 2) if rank else (2, 1))])
     assert 'rank 0 has a ' in message([('b' if rank else 'a', torch.ones(1))])
     assert 'rank 0 has no such parameter' in message([torch.ones(1)] * (3 if rank else 2))

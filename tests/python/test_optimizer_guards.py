@@ -36,8 +36,8 @@ def body_guard(options, value, by_environment):
     last = hvd.size() - 1
     for step in range(3):
         optimizer.zero_grad()
-        undo = [spoil(model, '2.weight', float(value), last), spoil(model, '0.bias', float(value), 0)
-                ] if step == 1 else []
+        spoiled = [('2.weight', last), ('0.bias', 0)] if step == 1 else []
+        undo = [spoil(model, name, float(value), rank) for name, rank in spoiled]
         before = [parameter.detach().clone() for parameter in model.parameters()]
         for _ in range(options.get('backward_passes_per_step', 1)):
             loss_of(model, data(step, hvd.rank(), torch.float32)).backward()

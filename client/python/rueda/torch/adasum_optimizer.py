@@ -61,6 +61,7 @@ class Deltas:
     def on_gradient(self, slot):
         """Called after each accumulation into the gradient of `slot`."""
         if not self.paused and self._settings.active:
+            _session.current().tenants.add(self)
             count_pass(slot)
 
     def outstanding(self):
@@ -76,6 +77,10 @@ class Deltas:
         """Counts backward passes anew."""
         for slot in self.slots:
             slot.passes_left = self.passes
+
+    def release_memory(self):
+        """Called before the session ends: a step that is under way is given up."""
+        self.begin_step()
 
     @torch.no_grad()
     def remember(self):

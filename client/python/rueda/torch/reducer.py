@@ -153,6 +153,8 @@ class GradientReducer:
             self._complete += 1
         if session is self._session:
             self._take(slot)
+        else:  # Nothing is laid out yet, but when the session ends the step ends, too.
+            session.tenants.add(self)
 
     def _take(self, slot):
         bucket = slot.bucket
