@@ -2,7 +2,7 @@
 """rueda.torch as a training script calls it: torch tensors, in place, pinned to a core.
 
 usage: bench_rueda_torch.py FOLDER RANK RANKS   (rank, size, job and socket are in the environment)
-kinds: {shared,private}-{sync,async}, {shared,private}-resnet-{sync,async}
+kinds: {shared,private}-{sync,async}, {shared,private}-resnet-{sync,async,grouped}
 """
 import os
 import sys
@@ -27,6 +27,15 @@ def sum_started(tensors, names):
         rt.synchronize(handle)
 
 
+def sum_grouped(tensors, names):
+    """All of them by one call."""
+    rt.grouped_allreduce_(tensors, op=rt.Sum, name=names[0])
+
+
+# By the end of the kind.
+RUNS = {"sync": sum_each, "async": sum_started, "grouped": sum_grouped}
+
+
 def main():
     """One rank: joins the job, then serves the driver's commands."""
     folder, rank, ranks = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -39,12 +48,12 @@ def main():
         zeros = {"shared": rt.shared_zeros, "private": torch.zeros}[memory]
         if kind in ("sync", "async"):
             tensors = [zeros(command.bytes // 4)]
-        elif kind in ("resnet-sync", "resnet-async"):
+        elif kind in ("resnet-sync", "resnet-async", "resnet-grouped"):
             tensors = [zeros(shape) for shape in resnet50_shapes()]
         else:
             gang.fail(f"does not know how to measure '{command.kind}'")
         names = [f"tensor.{i}.{tensor.numel()}" for i, tensor in enumerate(tensors)]
-        run = sum_started if kind.endswith("async") else sum_each
+        run = RUNS[kind.rpartition("-")[2]]
         gang.measure(command, tensors, lambda: run(tensors, names))
     rt.shutdown()
 

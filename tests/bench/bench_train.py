@@ -2,7 +2,9 @@
 """Trains small models on scikit-learn's digits, with rueda's optimizer or alone.
 
 usage: bench_train.py FOLDER RANK RANKS {rueda,alone} DIGITS_CSV_GZ
-kinds: cnn (152 KB of gradients), mlp (340 KB), mlp-wide (17.4 MB); ITERATIONS counts steps.
+kinds: cnn (152 KB of gradients), mlp (340 KB), mlp-wide (17.4 MB); resnet161 and small161, which
+have the shapes of ResNet-50's 161 gradients, or 64 floats each, and next to no computation.
+ITERATIONS counts steps.
 The answer is microseconds a step, by the ranks' mean rate. One torch thread a rank, not pinned.
 """
 import gzip
@@ -12,7 +14,7 @@ import time
 import torch
 from torch import nn
 
-from lib.rank_gang import RankGang, answer
+from lib.rank_gang import RankGang, answer, resnet50_shapes
 
 BATCH = 64
 WARM_UP_STEPS = 5
@@ -28,6 +30,9 @@ def load_digits(path):
 def make_model(kind):
     """A fresh model; equal weights on every rank."""
     torch.manual_seed(1)
+    if kind in ("resnet161", "small161"):
+        shapes = resnet50_shapes()
+        return Synthetic(shapes if kind == "resnet161" else [(64,)] * len(shapes))
     if kind == "cnn":
         return nn.Sequential(
             nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
@@ -37,6 +42,20 @@ def make_model(kind):
     return nn.Sequential(
         nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
         nn.Linear(width, 10))
+
+
+class Synthetic(nn.Module):
+    """Parameters of given shapes, with gradients that cost one pass over them."""
+
+    def __init__(self, shapes):
+        super().__init__()
+        self.weights = nn.ParameterList([nn.Parameter(torch.zeros(shape)) for shape in shapes])
+
+    def forward(self, images):
+        """Scores of ten classes; the gradients depend on the images."""
+        level = images.mean()
+        return images.new_zeros(len(images), 10) + level * sum(
+            weight.sum() for weight in self.weights) * 1e-9
 
 
 class Trainer:
@@ -103,7 +122,7 @@ def main():
         hvd.init()
     trainers = {}
     for command in gang.commands():
-        if command.kind not in ("cnn", "mlp", "mlp-wide"):
+        if command.kind not in ("cnn", "mlp", "mlp-wide", "resnet161", "small161"):
             gang.fail(f"does not know how to train '{command.kind}'")
         if command.kind not in trainers:
             trainers[command.kind] = Trainer(command.kind, data, rank, ranks, hvd)

@@ -32,9 +32,9 @@ MODULES = {
 # What of rueda.torch is at home in other modules than mpi_ops.
 NOT_OPERATIONS = {'Compressor', 'DaemonLostError', 'DistributedOptimizer', 'MismatchError',
                   'RankLostError', 'ShutDownError', 'SyncBatchNorm', '__version__',
-                  'allgather_object', 'check_extension', 'check_installed_version',
-                  'broadcast_object', 'broadcast_optimizer_state', 'broadcast_parameters',
-                  'elastic', 'mpi_ops', 'shared_zeros'}
+                  'allgather_object', 'assert_in_sync', 'broadcast_object',
+                  'broadcast_optimizer_state', 'broadcast_parameters', 'check_extension',
+                  'check_installed_version', 'elastic', 'mpi_ops', 'shared_zeros'}
 
 
 @pytest.mark.parametrize('name', MODULES)

@@ -90,6 +90,10 @@ def _torch(setting):
     return _python("bench_torch.py", setting, [_free_port()]), _environment()
 
 
+def _torch_sparse(setting):
+    return _python("bench_sparse.py", setting, ["torch", _free_port()]), _environment()
+
+
 def _rueda(isolated):
     def launch(setting):
         tail = [setting.socket, setting.job] + (["isolated"] if isolated else [])
@@ -135,6 +139,9 @@ CONTENDERS = {c.name: c for c in (
               True),
     Contender("rueda-train", ["rueda", "torch", "data", "blas"],
               _rueda_python("bench_train.py", ["rueda", "DIGITS"]), False, True),
+    Contender("rueda-sparse", ["rueda", "torch"], _rueda_python("bench_sparse.py", ["rueda"]),
+              False, True),
+    Contender("torch-sparse", ["torch"], _torch_sparse, True, False),
     Contender("alone-train", ["torch", "data", "blas"], _alone, False, False),
     Contender("proto", ["proto"], _prototype, False, False),
     Contender("limit", ["limit"], _limit, False, False),

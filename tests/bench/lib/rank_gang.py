@@ -99,23 +99,38 @@ class RankGang:
         `tensors` are torch tensors that `call` sums in place. Rank 0 answers the driver.
         """
         expected = self.ranks * (self.ranks + 1) / 2
+
+        def fill():
+            for tensor in tensors:
+                tensor.fill_(self.rank + 1)
+
+        self.time_calls(
+            command, fill, call,
+            lambda _: all(bool((tensor == expected).all()) for tensor in tensors),
+            meet=sum(tensor.numel() for tensor in tensors) * 4 > BACK_TO_BACK_BYTES)
+
+    def time_calls(self, command, prepare, call, check, meet):
+        """Times `call()` after `prepare()`, which may be None. Rank 0 answers the driver.
+
+        `check(result)` says of the first and the last result whether it is right. `meet`: ranks
+        start each call together.
+        """
         warm_ups = max(1, command.iterations // 10)
-        meet = sum(tensor.numel() for tensor in tensors) * 4 > BACK_TO_BACK_BYTES
         microseconds = []
         gc.collect()
         for i in range(-warm_ups, command.iterations):
-            for tensor in tensors:
-                tensor.fill_(self.rank + 1)
+            if prepare is not None:
+                prepare()
             if meet:
                 self.start_together()
             begin = time.perf_counter_ns()
-            call()
+            result = call()
             end = time.perf_counter_ns()
             if i >= 0:
                 microseconds.append((end - begin) / 1e3)
             if i in (-warm_ups, command.iterations - 1):
-                if not all(bool((tensor == expected).all()) for tensor in tensors):
-                    self.fail(f"{command.kind}: wrong sum")
+                if not check(result):
+                    self.fail(f"{command.kind}: wrong result")
                 self.barrier()
         if self.rank == 0:
             self.reply(answer(microseconds))

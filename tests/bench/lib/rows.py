@@ -23,15 +23,19 @@ COLLECTIVES = ("allgather", "alltoall", "broadcast", "reducescatter")
 # At the end of a workload: measured while as many other processes as there are cores compute.
 BUSY = "+busy"
 MODELS = {"cnn": 38050 * 4, "mlp": 85002 * 4, "mlp-wide": 4349962 * 4}  # Bytes of gradients.
+# Models that compute next to nothing: a step is what the optimizer and its wrapper cost.
+SYNTHETIC = {"resnet161": RESNET_BYTES, "small161": 161 * 64 * 4}
+TABLES = {"100k-rows": 100_000 * 256, "1m-rows": 1_000_000 * 256}  # Of 64 float32 a row.
 
 # Calls a round, full and quick; training: steps.
 ITERATIONS = {"4B": (5000, 3000), "4K": (3000, 1500),
               "1K": (5000, 3000), "64K": (1000, 600), "1M": (200, 120),
               "16M": (16, 8), "64M": (7, 5), "256M": (3, 3), "resnet": (7, 3),
               "4B+busy": (2000, 600), "1M+busy": (100, 40), "cnn": (250, 120), "mlp": (1000, 400),
-              "mlp-wide": (50, 25)}
+              "mlp-wide": (50, 25), "resnet161": (12, 6), "small161": (200, 100),
+              "100k-rows": (150, 60), "1m-rows": (30, 12)}
 QUICK_WORKLOADS = ("4B", "64K", "1M", "64M", "resnet", "4B+busy", "1M+busy", "cnn", "mlp",
-                   "mlp-wide")
+                   "mlp-wide", "small161", "100k-rows")
 
 NONE = Target(None, None, None)
 MPI = ("ompi-cma", "ompi-nocma", "impi", "impi-avx512")
@@ -59,6 +63,8 @@ DAEMON_AGAINST_MPI = {(2, "1M"): Target(1.3, None, None)}
 DAEMON_AGAINST_FUTEX = Target(1 / 1.5, None, None)
 TRAINING = Target(None, 0.85, None)
 PYTHON_LIMIT_US = 10.0
+# A fifth of the time of gathering everything over loopback, which is what Horovod does.
+SPARSE_AGAINST_GATHER = Target(None, 5.0, None)
 
 
 def _row(name, ranks, workload, ours, peers, target=NONE, metric="p50", limit_us=None):
@@ -150,6 +156,12 @@ def _resnet_rows(ranks):
                 ("py-private-async-torchgloo", ("rueda-torch", "private-resnet-async"), torch,
                  NONE),
                 ("py-private-sync-torchgloo", ("rueda-torch", "private-resnet-sync"), torch, NONE),
+                ("py-grouped-async", ("rueda-torch", "shared-resnet-grouped"),
+                 [("rueda-torch", "shared-resnet-async")], NONE),
+                ("py-grouped-sync", ("rueda-torch", "shared-resnet-grouped"),
+                 [("rueda-torch", "shared-resnet-sync")], NONE),
+                ("py-private-grouped-async", ("rueda-torch", "private-resnet-grouped"),
+                 [("rueda-torch", "private-resnet-async")], NONE),
                 ("proto-mpi", ("proto", "resnet-async"), mpi, NONE),
             )]
 
@@ -162,6 +174,22 @@ def _busy_rows(ranks, size):
     mpi = _every(MPI, "sync")
     return [_row("shared-mpi", ranks, size + BUSY, ("rueda", "shared-sync"), mpi, metric="mean"),
             _row("async-mpi", ranks, size + BUSY, ("rueda", "shared-async"), mpi, metric="mean")]
+
+
+def _sparse_rows(ranks, table):
+    """The gradient of an embedding, 4,096 rows touched; `text`: ids repeat as words do."""
+    rows = []
+    for text in ("", "-text"):
+        ours, call = ("rueda-sparse", "optimizer" + text), ("rueda-sparse", "call" + text)
+        gather = [("torch-sparse", "gather" + text)]
+        own = [("rueda-sparse", "gather" + text)]
+        rows += [_row(f"sparse{text}-gather", ranks, table, ours, gather, SPARSE_AGAINST_GATHER),
+                 _row(f"sparse{text}-own-gather", ranks, table, ours, own),
+                 _row(f"sparse{text}-call-gather", ranks, table, call, gather),
+                 _row(f"sparse{text}-call-own-gather", ranks, table, call, own)]
+    ours = ("rueda-sparse", "optimizer")
+    return rows + [_row("sparse-dense", ranks, table, ours, [("rueda-sparse", "dense")]),
+                   _row("sparse-dense-torchgloo", ranks, table, ours, [("torch-sparse", "dense")])]
 
 
 def comparison_rows():
@@ -179,6 +207,9 @@ def comparison_rows():
         if ranks == 2:
             rows += [_row("train", 2, model, ("rueda-train", model), [("alone-train", model)],
                           TRAINING) for model in MODELS]
+            rows += [_row("step", 2, model, ("rueda-train", model), [("alone-train", model)])
+                     for model in SYNTHETIC]
+            rows += [row for table in TABLES for row in _sparse_rows(2, table)]
     return rows
 
 
@@ -187,7 +218,7 @@ def bytes_of(workload):
     if workload == "resnet":
         return RESNET_BYTES
     workload = workload.removesuffix(BUSY)
-    return {**SIZES, **COLLECTIVE_SIZES, **MODELS}[workload]
+    return {**SIZES, **COLLECTIVE_SIZES, **MODELS, **SYNTHETIC, **TABLES}[workload]
 
 
 def select(rows, globs, quick):

@@ -19,6 +19,7 @@ from rueda.torch.functions import broadcast_optimizer_state, broadcast_parameter
 from rueda.torch.grouped import (grouped_allgather, grouped_allgather_async, grouped_allreduce,
                                  grouped_allreduce_, grouped_allreduce_async,
                                  grouped_allreduce_async_)
+from rueda.torch.in_sync import assert_in_sync
 from rueda.torch.memory import shared_zeros
 from rueda.torch.objects import allgather_object, broadcast_object
 from rueda.torch.ops import (allgather, allgather_async, allreduce, allreduce_, allreduce_async,
@@ -36,7 +37,8 @@ __all__ = [
     'HorovodInternalError', 'Max', 'Min', 'MismatchError', 'Product', 'RankLostError',
     'ShutDownError', 'Sum', 'SyncBatchNorm', '__version__', 'allgather', 'allgather_async',
     'allgather_object', 'allreduce', 'allreduce_', 'allreduce_async', 'allreduce_async_',
-    'alltoall', 'alltoall_async', 'barrier', 'broadcast', 'broadcast_', 'broadcast_async',
+    'alltoall', 'alltoall_async', 'assert_in_sync', 'barrier', 'broadcast', 'broadcast_',
+    'broadcast_async',
     'broadcast_async_', 'broadcast_object', 'broadcast_optimizer_state', 'broadcast_parameters',
     'ccl_built', 'check_extension', 'check_installed_version',
     'cross_rank', 'cross_size', 'cuda_built', 'ddl_built', 'elastic',

@@ -2,14 +2,13 @@
 """Buckets: gradients of one dtype laid out one after another in memory that all ranks reach.
 
 A parameter's `.grad` is a view of its bucket, so backward accumulates in place and one operation
-reduces the whole bucket without a copy. With fp16 compression the bucket holds float16 copies and
+reduces the whole bucket without a copy. With compression to 16 bits the bucket holds copies and
 `.grad` stays the user's own tensor. One thread at a time: the one that runs backward and step().
 """
 
 import torch
 
-from rueda import _native, _session
-from rueda.torch._tensors import as_memory, wire_dtype
+from rueda import _session
 from rueda.torch.ops import start, synchronize
 
 # One operation for a whole small model: each costs about 2 us, and nothing is left to overlap.
@@ -26,9 +25,12 @@ _ALIGNMENT = 64
 
 
 class Slot:
-    """One parameter and its place in a bucket. `passes_left`: backward passes before it is due."""
+    """One parameter and its place in a bucket.
 
-    __slots__ = ('parameter', 'name', 'bucket', 'view', 'passes_left')
+    `passes_left`: backward passes before it is due. `sparse`: reduced by a SparseBucket.
+    """
+
+    __slots__ = ('parameter', 'name', 'bucket', 'view', 'passes_left', 'sparse')
 
     def __init__(self, parameter, name, passes):
         self.parameter = parameter
@@ -36,6 +38,7 @@ class Slot:
         self.bucket = None
         self.view = None
         self.passes_left = passes
+        self.sparse = False
 
 
 def plan(slots, groups):
@@ -77,23 +80,23 @@ class Bucket:
     """The gradients of some parameters of one dtype, reduced by one operation.
 
     `early`: the daemon reduces it while backward goes on; else reduce() does so, in this thread.
-    All ranks must make the same buckets. `dtype` is that of the copies that are sent; None to send
-    the gradients themselves.
+    All ranks must make the same buckets. Where `settings` ask for another dtype, copies are sent.
     """
 
-    def __init__(self, name, slots, op, scales, early, dtype=None):
+    def __init__(self, name, slots, settings, early):
         self.slots = slots
         self.early = early
         self.due = len(slots)  # Gradients that are still to come before the bucket can start.
         self._handle = None
         self._large = {slot for slot in slots if _bytes(slot) >= COPY_BYTES}
         self._name = _session.current().name('allreduce', name)
-        own_dtype = slots[0].parameter.dtype
-        self.staged = dtype is not None and dtype != own_dtype
-        self._lay_out(dtype if self.staged else own_dtype)
-        kind = _native.ALLREDUCE, wire_dtype(self._flat), op, 0, scales
+        first, sent = slots[0].parameter, settings.staged_dtype
+        own = first.dtype
+        self.staged = (sent not in (None, own) and own.is_floating_point
+                       and first.element_size() > 1)
+        self._lay_out(sent if self.staged else own)
         address = self._flat.data_ptr()
-        self._operation = kind, address, address, self._flat.shape
+        self._operation = settings.kind(self._flat), address, address, self._flat.shape
 
     def _lay_out(self, dtype):
         element = torch.empty((), dtype=dtype).element_size()
@@ -125,11 +128,21 @@ class Bucket:
         if gradient is None:
             view.zero_()
         else:
-            view.copy_(gradient.detach())
+            gradient = gradient.detach()
+            view.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
         if not self.staged:
             parameter.grad = view
         elif gradient is None:
             parameter.grad = torch.zeros_like(parameter)
+
+    @property
+    def sent(self):
+        """All that is about to be sent, in few tensors."""
+        return [self._flat]
+
+    def pieces(self):
+        """(slot, tensor) for all that is about to be sent."""
+        return [(slot, slot.view) for slot in self.slots]
 
     def launch(self):
         """Starts the reduction of an early bucket. Does not wait for other ranks."""
@@ -189,49 +202,3 @@ def is_dense(tensor):
                 return False
             expected *= size
     return True
-
-
-class LooseBucket:
-    """One parameter with a compressor of the user's: what it makes is reduced on its own."""
-
-    early = True
-    staged = True
-
-    def __init__(self, name, slot, op, scales, compression):
-        self.slots = [slot]
-        self.due = 1
-        self._name = _session.current().name('allreduce', name)
-        self._op, self._scales = op, scales
-        self._compression = compression
-        self._handle = self._context = None
-        slot.bucket = self
-
-    def take(self, slot):
-        """Sees to it that there is a gradient; zeros where there is none."""
-        if slot.parameter.grad is None:
-            slot.parameter.grad = torch.zeros_like(slot.parameter)
-
-    def launch(self):
-        """Compresses and starts the reduction. Does not wait for other ranks."""
-        # A compressor may hand back the gradient itself, or a view of it.
-        gradient = self.slots[0].parameter.grad.detach()
-        sent, self._context = self._compression.compress(gradient)
-        sent = as_memory(sent)
-        kind = _native.ALLREDUCE, wire_dtype(sent), self._op, 0, self._scales
-        address = sent.data_ptr()
-        self._handle = start(self._name, (kind, address, address, sent.shape), sent, sent)
-
-    @property
-    def launched(self):
-        """Whether launch() has been called since the last reduce()."""
-        return self._handle is not None
-
-    def reduce(self):
-        """Waits, and gives the decompressed result to `.grad`. Blocking."""
-        handle, self._handle = self._handle, None
-        reduced = self._compression.decompress(synchronize(handle), self._context)
-        self.slots[0].parameter.grad.detach().copy_(reduced)
-
-    def release(self):
-        """Nothing to move: the gradient is the user's own tensor."""
-        self.slots[0].bucket = None

@@ -55,7 +55,18 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None):
     _broadcast_in_place([(f'optimizer_state.{index}', tensor)
                          for index, tensor in enumerate(tensors)], root_rank)
     if not is_root:
-        optimizer.load_state_dict(skeleton)
+        _load(optimizer, skeleton)
+
+
+def _load(optimizer, state):
+    """Gives the optimizer the state of the root, in the dtypes that it has there."""
+    optimizer.load_state_dict(state)
+    # PyTorch has cast tensors to the dtype of their parameter, and cannot copy some containers.
+    keys = [key for group in state['param_groups'] for key in group['params']]
+    parameters = [parameter for group in optimizer.param_groups for parameter in group['params']]
+    for key, parameter in zip(keys, parameters):
+        if key in state['state']:
+            optimizer.state[parameter] = state['state'][key]
 
 
 class _TensorPlace:

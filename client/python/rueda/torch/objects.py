@@ -9,7 +9,7 @@ import pickle
 
 import torch
 
-from rueda import _session
+from rueda import _session, check_process_set
 from rueda.torch.ops import broadcast_, start_allgather, synchronize
 
 try:
@@ -18,26 +18,31 @@ except ImportError:
     _pickler = pickle
 
 
-def broadcast_object(obj, root_rank=0, name=None):
+def broadcast_object(obj, root_rank=0, name=None, process_set=None):
     """The object of rank `root_rank`; the root gets its own one back. `obj` of others is ignored.
 
     Any size that fits into memory: the length travels as a 64-bit number. The two transfers are
-    called `broadcast.<name>.sz` and `broadcast.<name>.t`.
+    called `broadcast.<name>.sz` and `broadcast.<name>.t`. `process_set`: the ranks that take part.
     """
+    check_process_set(process_set)
     session = _session.current()
     name = session.name('object', None) if name is None else name
     is_root = session.rank == root_rank
     data = _dump(obj) if is_root else None
     count = torch.tensor([data.numel() if is_root else 0], dtype=torch.int64)
-    broadcast_(count, root_rank, name + '.sz')
+    broadcast_(count, root_rank, name + '.sz', process_set)
     if not is_root:
         data = torch.empty(int(count), dtype=torch.uint8)
-    broadcast_(data, root_rank, name + '.t')
+    broadcast_(data, root_rank, name + '.t', process_set)
     return obj if is_root else pickle.loads(data.numpy())
 
 
-def allgather_object(obj, name=None):
-    """The list of the objects of all ranks, in rank order. `obj` may have any pickled size."""
+def allgather_object(obj, name=None, process_set=None):
+    """The list of the objects of all ranks, in rank order. `obj` may have any pickled size.
+
+    `process_set`: the ranks that take part.
+    """
+    check_process_set(process_set)
     name = _session.current().name('allgather', name)
     gathered, rows = synchronize(
         start_allgather([_dump(obj)], (name,), lambda results: results[0]))

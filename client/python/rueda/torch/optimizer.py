@@ -12,9 +12,13 @@ import torch
 
 import rueda
 from rueda import _session, check_process_set
+from rueda.torch import adasum_optimizer
 from rueda.torch._tensors import reduce_op, scales
 from rueda.torch.compression import Compression
-from rueda.torch.reducer import GradientReducer, Settings
+from rueda.torch.optimizer_arguments import groups_of, names_of
+from rueda.torch.reducer import GradientReducer
+from rueda.torch.settings import Settings
+from rueda.torch.unwrapped import guard_unwrapped
 
 _TORCH_2 = int(torch.__version__.split('.')[0]) >= 2
 
@@ -22,18 +26,27 @@ _TORCH_2 = int(torch.__version__.split('.')[0]) >= 2
 def DistributedOptimizer(optimizer, named_parameters=None, compression=Compression.none,
                          backward_passes_per_step=1, op=rueda.Average,
                          gradient_predivide_factor=1.0, num_groups=0, groups=None,
-                         sparse_as_dense=False, process_set=None):
+                         sparse_as_dense=False, process_set=None, nan_guard=False):
     """Wraps `optimizer`; step() of the result first reduces the gradients over all ranks.
 
     `named_parameters`: pairs (name, parameter) of all parameters, e.g. model.named_parameters();
-    names show up in messages. `compression`: Compression.fp16 halves the bytes.
+    names show up in messages. `compression`: Compression.fp16 or bf16 halves the bytes.
     `backward_passes_per_step`: gradients are accumulated that often before they are reduced.
-    `op`: Average or Sum (also Min, Max, Product). `gradient_predivide_factor` f: gradients are
-    divided by f before the sum and multiplied after it. `groups`: number of groups, or lists of
-    parameters that are reduced together. `sparse_as_dense`: sparse gradients become dense first.
+    `op`: Average or Sum (also Min, Max, Product), or Adasum, see adasum_optimizer.py.
+    `gradient_predivide_factor` f: gradients are divided by f before the sum and multiplied after
+    it. `groups`: number of groups, or lists of parameters that are reduced together.
+
+    Sparse gradients (nn.Embedding(sparse=True)) stay sparse: the rows that any rank has touched are
+    reduced, and `.grad` becomes a coalesced sparse tensor of them on all ranks. Where the result
+    for one parameter would take more than RUEDA_SPARSE_LIMIT_BYTES (1 GiB), all ranks raise
+    ResourceExhaustedError. `sparse_as_dense`: sparse gradients become dense first.
+
+    `nan_guard` (or RUEDA_NAN_GUARD=1): a gradient with NaN or infinity makes step() raise
+    FloatingPointError on all ranks, which names it and the rank that had it first.
 
     Optimizers must be made in the same order on all ranks. Gradients may move into memory of the
-    package, so keep `parameter.grad`, not a copy of its address. ValueError: wrong arguments.
+    package, so keep `parameter.grad`, not a copy of its address. A process outside of `process_set`
+    gets an optimizer that trains alone. ValueError: wrong arguments.
     """
     check_process_set(process_set)
     op = reduce_op(None, op)
@@ -46,12 +59,14 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
         warnings.warn('the argument num_groups is deprecated; use groups', DeprecationWarning,
                       stacklevel=2)
         groups = num_groups if groups is None else groups
-    names = _names(optimizer, named_parameters)
+    names = names_of(optimizer, named_parameters)
     factors = scales(1.0 / gradient_predivide_factor, gradient_predivide_factor)
-    reducer = GradientReducer(Settings(op, factors, compression, sparse_as_dense),
-                              backward_passes_per_step)
+    settings = Settings(op, factors, compression, sparse_as_dense, process_set, nan_guard)
+    if op == rueda.Adasum and settings.active:
+        return adasum_optimizer.wrap(optimizer, names, settings, backward_passes_per_step)
+    reducer = GradientReducer(settings, backward_passes_per_step)
     trained = [(name, parameter) for parameter, name in names.items() if parameter.requires_grad]
-    reducer.add(trained, _groups(groups, [parameter for _, parameter in trained], names))
+    reducer.add(trained, groups_of(groups, [parameter for _, parameter in trained], names))
     kind = type(optimizer)
     wrapper = type(kind.__name__, (_Distributed, kind), {'__module__': kind.__module__})
     wrapped = wrapper.__new__(wrapper)
@@ -63,6 +78,7 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     wrapped._parameter_names = names
     wrapped._synchronized = False
     wrapped._should_synchronize = True
+    guard_unwrapped(optimizer, reducer)
     return wrapped
 
 
@@ -74,7 +90,7 @@ class _Distributed:
 
         With a closure the gradients are reduced after each evaluation of it.
         """
-        if not self._should_synchronize or rueda.size() == 1:
+        if not self._should_synchronize or not self._reducer.active:
             self._synchronized = False
             return super().step() if closure is None else super().step(closure)
         if self._synchronized:
@@ -104,7 +120,7 @@ class _Distributed:
 
         Take the step inside skip_synchronize() then. Blocks until all ranks have done the same.
         """
-        if rueda.size() > 1:
+        if self._reducer.active:
             self._reducer.synchronize()
         self._synchronized = True
 
@@ -165,55 +181,3 @@ class _Distributed:
                  for index, parameter in enumerate(self.param_groups[-1]['params'])]
         self._parameter_names.update((parameter, name) for name, parameter in added)
         self._reducer.add([pair for pair in added if pair[1].requires_grad])
-
-
-def _names(optimizer, named_parameters):
-    """Names by parameter for all parameters of the optimizer. ValueError: T43-style faults."""
-    if named_parameters is None:
-        return {parameter: f'noname.{group}.{index}'
-                for group, parameters in enumerate(optimizer.param_groups)
-                for index, parameter in enumerate(parameters['params'])}
-    named_parameters = list(named_parameters)
-    if not all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)
-               and isinstance(pair[1], torch.Tensor) for pair in named_parameters):
-        raise ValueError('named_parameters should be a sequence of tuples (name, parameter), '
-                         'usually produced by model.named_parameters().')
-    names = [name for name, _ in named_parameters]
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise ValueError('Parameter names in named_parameters must be unique. Found duplicates: '
-                         + ', '.join(repeated))
-    result = {parameter: name for name, parameter in named_parameters}
-    unnamed = sum(parameter not in result for group in optimizer.param_groups
-                  for parameter in group['params'])
-    if unnamed:
-        raise ValueError('named_parameters was specified, but one or more model parameters were '
-                         f'not named: {unnamed} parameters of the optimizer.')
-    own = {id(parameter) for group in optimizer.param_groups for parameter in group['params']}
-    return {parameter: name for parameter, name in result.items() if id(parameter) in own}
-
-
-def _groups(groups, trained, names):
-    """Explicit lists of parameters from the argument `groups`. ValueError for other things."""
-    if groups is None or isinstance(groups, bool):
-        groups = groups or 0
-    if isinstance(groups, int):
-        if groups < 0:
-            raise ValueError('groups should be a non-negative integer or a list of list of '
-                             f'torch.Tensor, not {groups}')
-        count = min(groups, len(trained))
-        return [trained[len(trained) * index // count:len(trained) * (index + 1) // count]
-                for index in range(count)]
-    if not (isinstance(groups, (list, tuple))
-            and all(isinstance(group, (list, tuple)) for group in groups)):
-        raise ValueError('groups should be a non-negative integer or a list of list of '
-                         f'torch.Tensor, not {type(groups).__name__}')
-    seen = set()
-    for parameter in (parameter for group in groups for parameter in group):
-        if not isinstance(parameter, torch.Tensor) or parameter not in names:
-            raise ValueError('groups must consist of lists of parameters of the optimizer')
-        if parameter in seen:
-            raise ValueError(f'parameter {names[parameter]} is in groups more than once')
-        seen.add(parameter)
-    known = set(trained)
-    return [[parameter for parameter in group if parameter in known] for group in groups]

@@ -9,6 +9,7 @@ from rueda.exceptions import MismatchError
 from rueda.torch._tensors import reduce_op
 from rueda.torch.ops import start_allgather, synchronize
 
+_CHECKS_INVARIANTS = hasattr(torch.sparse, 'check_sparse_tensor_invariants')  # PyTorch 2.
 
 def sparse_allreduce_async(tensor, name=None, op=rueda.Average, process_set=None):
     """Starts the reduction of a sparse COO tensor, of equal shape on all ranks; coalesced or not.
@@ -27,33 +28,49 @@ def sparse_allreduce_async(tensor, name=None, op=rueda.Average, process_set=None
     op = reduce_op(None, op)
     if op not in (rueda.Average, rueda.Sum):
         raise ValueError('a sparse tensor can only be averaged or summed')
-    merged = tensor.detach().coalesce()
     shape, size = tensor.shape, _session.current().size
-    indices, values = merged.indices().t().contiguous(), merged.values().contiguous()
-    # Of the shape, too: ranks whose tensors differ must not add apples to oranges.
-    extent = torch.tensor([[*shape, merged.sparse_dim()]], dtype=torch.int64)
+    merged = tensor.detach().coalesce()
+    values = merged.values().contiguous()
+    if op == rueda.Average:  # Before the gather, which makes more of them. Integers truncate.
+        values = torch.div(values, size, rounding_mode=None if _has_fractions(values) else 'trunc')
+    # The extent, too: ranks whose tensors differ must not add apples to oranges.
+    extent = torch.tensor([len(shape), *shape, merged.sparse_dim()], dtype=torch.int64)
+    indices = torch.cat((extent, merged.indices().reshape(-1)))
     base = _session.current().name('sparse_allreduce', name)
-    names = (base + '.indices', base + '.values', base + '.shape')
-    handle = start_allgather([indices, values, extent], names, lambda gathered: gathered)
+    handle = start_allgather([indices, values], (base + '.indices', base + '.values'),
+                             lambda gathered: gathered)
 
     def finish():
-        (all_indices, _), (all_values, _), (extents, _) = synchronize(handle)
-        _check_extents(extents, base)
-        if op == rueda.Average:
-            all_values = all_values / size if all_values.is_floating_point() \
-                else torch.div(all_values, size, rounding_mode='trunc')
-        return torch.sparse_coo_tensor(all_indices.t(), all_values, shape)
+        (all_indices, counts), (all_values, _) = synchronize(handle)
+        pieces = torch.split(all_indices, counts)
+        _check_extents([piece[:2 + int(piece[0])].tolist() for piece in pieces], base)
+        all_indices = torch.cat([piece[len(extent):].view(merged.sparse_dim(), -1)
+                                 for piece in pieces], dim=1)
+        return torch.sparse_coo_tensor(all_indices, all_values, shape)
 
     return finish
 
 
+def coalesced(rows, values, shape):
+    """A sparse COO tensor of these rows of dim 0, which must be distinct and ascending. No copy."""
+    indices = rows.unsqueeze(0)
+    if _CHECKS_INVARIANTS:
+        tensor = torch.sparse_coo_tensor(indices, values, shape, check_invariants=False)
+    else:
+        tensor = torch._sparse_coo_tensor_unsafe(indices, values, shape)
+    return tensor._coalesced_(True)
+
+
+def _has_fractions(values):
+    return values.is_floating_point() or values.is_complex()
+
+
 def _check_extents(extents, name):
-    for rank, extent in enumerate(extents.tolist()):
-        if extent != extents[0].tolist():
+    for rank, extent in enumerate(extents):
+        if extent != extents[0]:
             raise MismatchError(f"Mismatched sparse tensors for '{name}': rank 0 has "
-                                f'{_words(extents[0].tolist())}, but rank {rank} has '
-                                f'{_words(extent)}')
+                                f'{_words(extents[0])}, but rank {rank} has {_words(extent)}')
 
 
 def _words(extent):
-    return f'shape {extent[:-1]} with {extent[-1]} sparse dimensions'
+    return f'shape {extent[1:-1]} with {extent[-1]} sparse dimensions'
