@@ -129,16 +129,11 @@ ROWS = {
     'Q80': 'operations from several threads',
 }
 
-_SETS = 'process sets are not there yet'
 _NO_TF = 'there is no TensorFlow adapter'
 _HOST = 'tensors live in host memory'
 # Rows that no test proves, and why.
 PENDING = {
-    'C06': 'the timeline is not there yet', 'C11': _SETS, 'C20': _SETS, 'C21': _SETS,
-    'C23': _SETS, 'C24': _SETS, 'C25': _SETS, 'C26': _SETS, 'Q31': _SETS,
-    'T12': 'join is not there yet', 'Q30': 'join is not there yet',
-    'T42': 'Adasum is not there yet', 'Q70': 'Adasum is not there yet',
-    'T41': 'sparse gradients are reduced as dense ones yet',
+    'C06': 'the timeline is not there yet',
     'T54': _HOST, 'Q23': _HOST,
     'E06': 'nothing in rueda looks for new hosts yet',
     'E07': 'ranks stay those that the job was started with',

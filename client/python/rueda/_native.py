@@ -19,6 +19,7 @@ _MAP_FIXED_NOREPLACE = 0x100000  # Of <sys/mman.h>; the module mmap has no name 
 OK = 0
 INVALID_ARGUMENT = 1
 ALREADY_EXISTS = 2
+SHUT_DOWN = 5
 NOT_INITIALIZED = 7
 UNAVAILABLE = 11
 INTERRUPTED = 13
@@ -38,7 +39,7 @@ _FAILURES = {
     ALREADY_EXISTS: ValueError,
     3: exceptions.MismatchError,
     4: exceptions.RankLostError,
-    5: exceptions.ShutDownError,
+    SHUT_DOWN: exceptions.ShutDownError,
     6: exceptions.DaemonLostError,
     NOT_INITIALIZED: exceptions.NotInitializedError,
     8: exceptions.DeadlineExceededError,
@@ -189,6 +190,8 @@ def failure(code):
     """The exception for a code that the last call in this thread returned; never raises."""
     text = (library().rueda_last_error() or b'').decode('utf-8', 'replace')
     name = library().rueda_code_name(code).decode()
+    if code == SHUT_DOWN:  # As scripts know it.
+        text = f'Horovod has been shut down ({text})'
     return _FAILURES.get(code, exceptions.HorovodInternalError)(text or name)
 
 

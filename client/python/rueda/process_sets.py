@@ -108,15 +108,22 @@ def members_of(process_set):
     session = _session.current()
     if process_set is None or process_set is global_process_set:
         return session.everyone
+    check_process_set(process_set)
+    place = process_set.rank()
+    if place < 0:
+        raise ValueError(f'rank {session.rank} does not belong to {process_set!r}')
+    return _session.Members(process_set.process_set_id, place, len(process_set.ranks))
+
+
+def check_process_set(process_set):
+    """ValueError unless it is None or a registered ProcessSet, of this rank or not."""
+    if process_set is None:
+        return
     if not isinstance(process_set, ProcessSet):
         raise ValueError(f'process_set must be a ProcessSet, not {process_set!r}')
     if process_set.process_set_id is None:
         raise ValueError(f'{process_set!r} is not registered: give it to init() or '
                          'add_process_set() first')
-    place = process_set.rank()
-    if place < 0:
-        raise ValueError(f'rank {session.rank} does not belong to {process_set!r}')
-    return _session.Members(process_set.process_set_id, place, len(process_set.ranks))
 
 
 def add_process_set(process_set):

@@ -25,7 +25,7 @@ def wrap(optimizer, names, settings, passes):
 
     NotImplementedError for a process set that is not the global one.
     """
-    if settings.process_set not in (None, rueda.global_process_set):
+    if settings.process_set is not rueda.global_process_set:
         raise NotImplementedError('op=Adasum works on the global process set only')
     kind = type(optimizer)
     wrapper = type(kind.__name__, (_Adasum, kind), {'__module__': kind.__module__})

@@ -8,13 +8,14 @@ HorovodInternalError: a transfer failed, e.g. because models differ between rank
 import torch
 
 from rueda import _session
+from rueda.process_sets import global_process_set, members_of
 from rueda.torch._tensors import as_memory
 from rueda.torch.objects import allgather_object, broadcast_object  # noqa: F401 - for scripts
 from rueda.torch.ops import broadcast_operation, start_group, synchronize
 
 
-def broadcast_parameters(params, root_rank):
-    """Overwrites parameters with those of rank `root_rank`.
+def broadcast_parameters(params, root_rank, process_set=global_process_set):
+    """Overwrites parameters with those of rank `root_rank` of the job.
 
     `params`: a dict such as model.state_dict() (values that are not tensors are left alone), or a
     list of tensors or of pairs (name, tensor).
@@ -24,17 +25,17 @@ def broadcast_parameters(params, root_rank):
     elif isinstance(params, list):
         named = [pair if isinstance(pair, tuple) else (None, pair) for pair in params]
     elif hasattr(params, '__next__') or hasattr(params, '__iter__'):
-        return broadcast_parameters(list(params), root_rank)
+        return broadcast_parameters(list(params), root_rank, process_set)
     else:
         raise ValueError(f'invalid params of type {type(params)}: expected a state_dict, or a list '
                          'of tensors or of named tensors')
     tensors = [(name, value) for name, value in named if isinstance(value, torch.Tensor)]
     if not isinstance(params, dict) and len(tensors) < len(named):
         raise ValueError('params holds something that is not a tensor')
-    _broadcast_in_place(tensors, root_rank)
+    _broadcast_in_place(tensors, root_rank, members_of(process_set))
 
 
-def broadcast_optimizer_state(optimizer, root_rank, model=None):
+def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=global_process_set):
     """Gives the optimizer the state and the options (learning rates, ...) of rank `root_rank`.
 
     Slots that the root lacks are dropped, slots that only it has are made: no step is taken for
@@ -43,17 +44,17 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None):
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError('cannot broadcast torch.optim.LBFGS state')
-    session = _session.current()
-    if session.size == 1:
+    members = members_of(process_set)
+    if members.size == 1:
         return
     tensors = []
-    is_root = session.rank == root_rank
+    is_root = _session.current().rank == root_rank
     skeleton = _take_out(optimizer.state_dict(), tensors) if is_root else None
-    skeleton = broadcast_object(skeleton, root_rank, 'optimizer_state')
+    skeleton = broadcast_object(skeleton, root_rank, 'optimizer_state', process_set)
     if not is_root:
         skeleton = _put_in(skeleton, tensors)
     _broadcast_in_place([(f'optimizer_state.{index}', tensor)
-                         for index, tensor in enumerate(tensors)], root_rank)
+                         for index, tensor in enumerate(tensors)], root_rank, members)
     if not is_root:
         _load(optimizer, skeleton)
 
@@ -101,14 +102,14 @@ def _map(value, function):
     return value
 
 
-def _broadcast_in_place(named, root_rank):
+def _broadcast_in_place(named, root_rank, members):
     """Broadcasts tensors, all at once. Those that cannot be sent as they are go through a copy."""
-    if _session.current().size == 1 or not named:
+    if members.size == 1 or not named:
         return
     session = _session.current()
     pieces = [as_memory(tensor.detach()) for _, tensor in named]
-    names = tuple(session.name('broadcast', name) for name, _ in named)
-    operations = [broadcast_operation(piece, piece, root_rank) for piece in pieces]
+    names = tuple(session.name('broadcast', name, members.id) for name, _ in named)
+    operations = [broadcast_operation(piece, piece, root_rank, members) for piece in pieces]
     synchronize(start_group(names, operations, pieces, lambda natives: None))
     with torch.no_grad():
         for (_, tensor), piece in zip(named, pieces):

@@ -7,11 +7,12 @@ import hashlib
 import torch
 
 from rueda.exceptions import MismatchError
+from rueda.process_sets import global_process_set
 from rueda.torch._tensors import as_memory
 from rueda.torch.objects import allgather_object
 
 
-def assert_in_sync(target, name=None, process_set=None):
+def assert_in_sync(target, name=None, process_set=global_process_set):
     """Raises MismatchError on all ranks unless they have the same parameters.
 
     `target`: a module, of which the parameters count and not the buffers; a dict such as

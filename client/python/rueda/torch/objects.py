@@ -9,8 +9,9 @@ import pickle
 
 import torch
 
-from rueda import _session, check_process_set
-from rueda.torch.ops import broadcast_, start_allgather, synchronize
+from rueda import _native, _session
+from rueda.process_sets import global_process_set, members_of
+from rueda.torch.ops import broadcast_, run_gather
 
 try:
     import cloudpickle as _pickler
@@ -18,15 +19,14 @@ except ImportError:
     _pickler = pickle
 
 
-def broadcast_object(obj, root_rank=0, name=None, process_set=None):
+def broadcast_object(obj, root_rank=0, name=None, process_set=global_process_set):
     """The object of rank `root_rank`; the root gets its own one back. `obj` of others is ignored.
 
     Any size that fits into memory: the length travels as a 64-bit number. The two transfers are
     called `broadcast.<name>.sz` and `broadcast.<name>.t`. `process_set`: the ranks that take part.
     """
-    check_process_set(process_set)
-    session = _session.current()
-    name = session.name('object', None) if name is None else name
+    session, members = _session.current(), members_of(process_set)
+    name = session.name('object', None, members.id) if name is None else name
     is_root = session.rank == root_rank
     data = _dump(obj) if is_root else None
     count = torch.tensor([data.numel() if is_root else 0], dtype=torch.int64)
@@ -37,15 +37,14 @@ def broadcast_object(obj, root_rank=0, name=None, process_set=None):
     return obj if is_root else pickle.loads(data.numpy())
 
 
-def allgather_object(obj, name=None, process_set=None):
+def allgather_object(obj, name=None, process_set=global_process_set):
     """The list of the objects of all ranks, in rank order. `obj` may have any pickled size.
 
     `process_set`: the ranks that take part.
     """
-    check_process_set(process_set)
-    name = _session.current().name('allgather', name)
-    gathered, rows = synchronize(
-        start_allgather([_dump(obj)], (name,), lambda results: results[0]))
+    members = members_of(process_set)
+    name = _session.current().name('allgather', name, members.id)
+    gathered, rows = run_gather(_native.ALLGATHER, _dump(obj), name, members)
     return [pickle.loads(piece.numpy()) for piece in torch.split(gathered, rows)]
 
 

@@ -11,7 +11,8 @@ import warnings
 import torch
 
 import rueda
-from rueda import _session, check_process_set
+from rueda import _session
+from rueda.process_sets import check_process_set, global_process_set
 from rueda.torch import adasum_optimizer
 from rueda.torch._tensors import reduce_op, scales
 from rueda.torch.compression import Compression
@@ -26,7 +27,7 @@ _TORCH_2 = int(torch.__version__.split('.')[0]) >= 2
 def DistributedOptimizer(optimizer, named_parameters=None, compression=Compression.none,
                          backward_passes_per_step=1, op=rueda.Average,
                          gradient_predivide_factor=1.0, num_groups=0, groups=None,
-                         sparse_as_dense=False, process_set=None, nan_guard=False):
+                         sparse_as_dense=False, process_set=global_process_set, nan_guard=False):
     """Wraps `optimizer`; step() of the result first reduces the gradients over all ranks.
 
     `named_parameters`: pairs (name, parameter) of all parameters, e.g. model.named_parameters();
@@ -48,9 +49,9 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     package, so keep `parameter.grad`, not a copy of its address. A process outside of `process_set`
     gets an optimizer that trains alone. ValueError: wrong arguments.
     """
+    _session.topology()
     check_process_set(process_set)
     op = reduce_op(None, op)
-    _session.topology()
     if backward_passes_per_step <= 0:
         raise ValueError('backward_passes_per_step must be > 0')
     if gradient_predivide_factor != 1.0 and op != rueda.Average:

@@ -7,24 +7,26 @@ the optimizer is made. They must be equal on all ranks.
 
 import os
 
-from rueda import _native, _session
+from rueda import _native
+from rueda.process_sets import global_process_set, members_of
 from rueda.torch._tensors import wire_dtype
 from rueda.torch.compression import Compression
+from rueda.torch.ops import in_set
 
 # The reduced gradient of one sparse parameter may take so much; RUEDA_SPARSE_LIMIT_BYTES.
 SPARSE_LIMIT_BYTES = 1 << 30
 
 
 class Settings:
-    """`scales`: None or (prescale, postscale). `process_set`: None for all ranks."""
+    """`scales`: None or (prescale, postscale)."""
 
     def __init__(self, op, scales=None, compression=Compression.none, sparse_as_dense=False,
-                 process_set=None, nan_guard=False):
+                 process_set=global_process_set, nan_guard=False):
         self.op = op
         self.scales = scales
         self.compression = compression
         self.sparse_as_dense = sparse_as_dense
-        self.process_set = process_set
+        self.process_set = global_process_set if process_set is None else process_set
         self.nan_guard = bool(nan_guard) or os.environ.get('RUEDA_NAN_GUARD') == '1'
         self.sparse_limit = _bytes_of('RUEDA_SPARSE_LIMIT_BYTES', SPARSE_LIMIT_BYTES)
         self._elastic = os.environ.get('HOROVOD_ELASTIC') == '1'
@@ -48,15 +50,12 @@ class Settings:
 
         A job of one rank reduces only where it may grow.
         """
-        if self.process_set is None:
-            return _session.current().size > 1 or self._elastic
         return self.process_set.included() and (self.process_set.size() > 1 or self._elastic)
 
     def kind(self, tensor, op=None):
         """The `kind` (see Session.run) of the allreduce of `tensor`, unscaled for another `op`."""
-        if op is None:
-            return _native.ALLREDUCE, wire_dtype(tensor), self.op, 0, self.scales
-        return _native.ALLREDUCE, wire_dtype(tensor), op, 0, None
+        own = (self.op, 0, self.scales) if op is None else (op, 0, None)
+        return in_set((_native.ALLREDUCE, wire_dtype(tensor), *own), members_of(self.process_set))
 
 
 def _bytes_of(name, default):

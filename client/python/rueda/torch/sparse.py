@@ -4,14 +4,16 @@
 import torch
 
 import rueda
-from rueda import _session, check_process_set
+from rueda import _session
 from rueda.exceptions import MismatchError
+from rueda.process_sets import global_process_set, members_of
 from rueda.torch._tensors import reduce_op
 from rueda.torch.ops import start_allgather, synchronize
 
 _CHECKS_INVARIANTS = hasattr(torch.sparse, 'check_sparse_tensor_invariants')  # PyTorch 2.
 
-def sparse_allreduce_async(tensor, name=None, op=rueda.Average, process_set=None):
+
+def sparse_allreduce_async(tensor, name=None, op=rueda.Average, process_set=global_process_set):
     """Starts the reduction of a sparse COO tensor, of equal shape on all ranks; coalesced or not.
 
     Entries of one rank with equal indices are merged before they travel. Returns a function without
@@ -21,24 +23,24 @@ def sparse_allreduce_async(tensor, name=None, op=rueda.Average, process_set=None
     ValueError: not a sparse COO tensor in host memory, or another operation. MismatchError, from
     the returned function: the ranks disagree.
     """
-    check_process_set(process_set)
+    members = members_of(process_set)
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.sparse_coo:
         kind = getattr(tensor, 'layout', type(tensor).__name__)
         raise ValueError(f'sparse_allreduce_async needs a sparse COO tensor, not {kind}')
     op = reduce_op(None, op)
     if op not in (rueda.Average, rueda.Sum):
         raise ValueError('a sparse tensor can only be averaged or summed')
-    shape, size = tensor.shape, _session.current().size
+    shape = tensor.shape
     merged = tensor.detach().coalesce()
     values = merged.values().contiguous()
     if op == rueda.Average:  # Before the gather, which makes more of them. Integers truncate.
-        values = torch.div(values, size, rounding_mode=None if _has_fractions(values) else 'trunc')
+        values = torch.div(values, members.size, rounding_mode=None if _has_fractions(values) else 'trunc')
     # The extent, too: ranks whose tensors differ must not add apples to oranges.
     extent = torch.tensor([len(shape), *shape, merged.sparse_dim()], dtype=torch.int64)
     indices = torch.cat((extent, merged.indices().reshape(-1)))
-    base = _session.current().name('sparse_allreduce', name)
+    base = _session.current().name('allgather', name, members.id)
     handle = start_allgather([indices, values], (base + '.indices', base + '.values'),
-                             lambda gathered: gathered)
+                             lambda gathered: gathered, members)
 
     def finish():
         (all_indices, counts), (all_values, _) = synchronize(handle)

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Process sets, over real ranks."""
+
+import os
+import time
+
+import pytest
+import torch
+
+import rueda
+import rueda.torch as hvd
+from rueda.common.process_sets import process_set_by_id
+
+
+def dynamic():
+    os.environ['HOROVOD_DYNAMIC_PROCESS_SETS'] = '1'
+
+
+@pytest.mark.row('C20')
+def test_a_set_is_sorted_and_has_its_text_before_it_is_registered():
+    one = hvd.ProcessSet([2, 0, 2])
+    assert one.ranks == [0, 2] and one.process_set_id is None and one.mpi_comm is None
+    assert str(one) == 'ProcessSet(process_set_id=None, ranks=[0, 2], mpi_comm=None)'
+    for wrong in (['a'], [1.5], [True], 3, None, object()):
+        with pytest.raises(ValueError, match='ProcessSet needs a list of ranks'):
+            hvd.ProcessSet(wrong)
+
+
+@pytest.mark.row('C21')
+def test_an_unregistered_set_knows_no_place():
+    one = hvd.ProcessSet([0])
+    assert (one.size(), one.rank(), one.included()) == (None, None, None)
+
+
+def body_places():
+    dynamic()
+    even = hvd.add_process_set([0, 2])
+    assert str(even) == 'ProcessSet(process_set_id=1, ranks=[0, 2], mpi_comm=None)'
+    assert hvd.global_process_set.ranks == [0, 1, 2]
+    assert str(hvd.global_process_set) == \
+        'ProcessSet(process_set_id=0, ranks=[0, 1, 2], mpi_comm=None)'
+    assert hvd.global_process_set.included() and hvd.global_process_set.size() == 3
+    return even.size(), even.rank(), even.included()
+
+
+@pytest.mark.row('C20', 'C21', 'C22')
+def test_places(ranks):
+    assert ranks(3).run(body_places) == [[2, 0, True], [2, -1, False], [2, 1, True]]
+
+
+def body_ids():
+    dynamic()
+    first, second = hvd.add_process_set([0]), hvd.add_process_set(hvd.ProcessSet([1]))
+    assert (first.process_set_id, second.process_set_id) == (1, 2)
+    assert process_set_by_id(2) is second
+    assert hvd.remove_process_set(first) is True
+    assert first.process_set_id is None
+    assert hvd.remove_process_set(first) is False
+    assert hvd.remove_process_set(hvd.global_process_set) is False
+    third = hvd.add_process_set([0, 1]) if hvd.size() > 2 else hvd.add_process_set([0])
+    assert third.process_set_id == 1
+    with pytest.raises(ValueError, match='process set 2 has these ranks already'):
+        hvd.add_process_set([1])
+    with pytest.raises(ValueError, match='has these ranks already'):
+        hvd.add_process_set(range(hvd.size()))
+    with pytest.raises(ValueError, match='ranks of the job'):
+        hvd.add_process_set([0, 99])
+    with pytest.raises(ValueError, match='no process set with id 7'):
+        process_set_by_id(7)
+
+
+@pytest.mark.row('C23', 'C24', 'C26')
+def test_ids_count_from_1_and_come_again(ranks):
+    ranks(3).run(body_ids)
+
+
+def body_static():
+    os.environ.pop('HOROVOD_DYNAMIC_PROCESS_SETS', None)
+    hvd.shutdown()
+    listed = [hvd.ProcessSet([1]), hvd.ProcessSet([0, 1])]
+    hvd.init(process_sets=listed)
+    ids = [one.process_set_id for one in listed]
+    total = hvd.allreduce(torch.ones(2), op=hvd.Sum, process_set=listed[1]).tolist() \
+        if hvd.rank() < 2 else None
+    with pytest.raises(ValueError, match='HOROVOD_DYNAMIC_PROCESS_SETS=1'):
+        hvd.add_process_set([0])
+    with pytest.raises(ValueError, match='HOROVOD_DYNAMIC_PROCESS_SETS=1'):
+        hvd.remove_process_set(listed[0])
+    hvd.barrier()
+    hvd.shutdown()
+    assert [one.process_set_id for one in listed] == [None, None]
+    hvd.init(process_sets=listed)  # Again, with the same objects.
+    assert [one.process_set_id for one in listed] == [1, 2]
+    hvd.barrier()
+    hvd.shutdown()
+    with pytest.raises(ValueError, match='has these ranks already'):
+        hvd.init(process_sets=[[0], [0]])
+    assert not hvd.is_initialized()
+    hvd.init(process_sets='dynamic')
+    hvd.add_process_set([0])
+    return ids, total
+
+
+@pytest.mark.row('C01', 'C26')
+def test_sets_given_to_init(ranks):
+    assert ranks(3).run(body_static) == [[[1, 2], [2.0, 2.0]], [[1, 2], [2.0, 2.0]], [[1, 2], None]]
+
+
+def body_operations():
+    dynamic()
+    odd = hvd.add_process_set([1, 3])
+    rank = hvd.rank()
+    one = torch.full((2, 2), float(rank))
+    if not odd.included():
+        for call in (lambda: hvd.allreduce(one, process_set=odd),
+                     lambda: hvd.allgather_async(one, process_set=odd),
+                     lambda: hvd.broadcast_(one, 1, process_set=odd),
+                     lambda: hvd.alltoall(one, process_set=odd),
+                     lambda: hvd.reducescatter(one, process_set=odd),
+                     lambda: hvd.grouped_allreduce([one], process_set=odd),
+                     lambda: hvd.barrier(odd)):
+            with pytest.raises(ValueError, match=f'rank {rank} does not belong to ProcessSet'):
+                call()
+        return
+    assert hvd.allreduce(one, process_set=odd).unique().tolist() == [2.0]  # Of 1 and 3.
+    assert hvd.allreduce(one, op=hvd.Sum, process_set=odd, name='s').unique().tolist() == [4.0]
+    assert hvd.allgather(one, process_set=odd)[:, 0].tolist() == [1, 1, 3, 3]
+    assert hvd.broadcast(one, 3, process_set=odd).unique().tolist() == [3.0]
+    with pytest.raises(ValueError, match='root 0 is not one of the 2 ranks'):
+        hvd.broadcast(one, 0, process_set=odd)
+    rows, received = hvd.alltoall(one, [2, 0], process_set=odd)
+    assert received.tolist() == ([2, 2] if rank == 1 else [0, 0])
+    assert len(rows) == sum(received)
+    assert hvd.reducescatter(one, op=hvd.Sum, process_set=odd).tolist() == [[4.0, 4.0]]
+    outputs = hvd.grouped_allreduce([one, one], op=hvd.Max, process_set=odd)
+    assert [output.max().item() for output in outputs] == [3.0, 3.0]
+    assert hvd.allgather_object(rank, process_set=odd) == [1, 3]
+    assert hvd.broadcast_object(rank, 3, process_set=odd) == 3
+    hvd.barrier(odd)
+    leaf = one.clone().requires_grad_()
+    hvd.allgather(leaf, process_set=odd).sum().backward()
+    assert leaf.grad.unique().tolist() == [1.0]
+
+
+@pytest.mark.row('C25')
+def test_every_operation_in_a_set(ranks):
+    ranks(4).run(body_operations)
+
+
+def body_unregistered():
+    with pytest.raises(ValueError, match='is not registered'):
+        hvd.allreduce(torch.ones(1), process_set=hvd.ProcessSet([0]))
+    with pytest.raises(ValueError, match='must be a ProcessSet'):
+        hvd.allreduce(torch.ones(1), process_set=[0])
+
+
+@pytest.mark.row('C25')
+def test_a_set_must_be_registered(ranks):
+    ranks(2).run(body_unregistered)
+
+
+def body_disagree():
+    dynamic()
+    with pytest.raises(hvd.MismatchError, match=r'rank 0 has ranks \[0\], but rank 1 has ranks \[1\]'):
+        hvd.add_process_set([hvd.rank()])
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == 2
+
+
+@pytest.mark.row('C23')
+def test_ranks_that_name_other_sets(ranks):
+    ranks(2).run(body_disagree)
+
+
+def body_barriers():
+    dynamic()
+    even, odd = hvd.add_process_set([0, 2]), hvd.add_process_set([1, 3])
+    mine = even if hvd.rank() % 2 == 0 else odd
+    hvd.barrier(mine)
+    hvd.barrier()
+    if hvd.rank() == 0:
+        time.sleep(2)
+    begin = time.monotonic()
+    hvd.barrier(mine)
+    return time.monotonic() - begin
+
+
+@pytest.mark.row('Q31')
+def test_the_barrier_of_a_set_does_not_wait_for_another(ranks):
+    took = ranks(4).run(body_barriers)
+    assert took[2] > 1.5
+    assert took[1] < 1 and took[3] < 1
+
+
+def body_optimizer():
+    dynamic()
+    pair = hvd.add_process_set([0, 1])
+    model = torch.nn.Linear(3, 1, bias=False)
+    hvd.broadcast_parameters(model.state_dict(), 0)
+    before = model.weight.detach().clone()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0),
+                                         process_set=pair)
+    model(torch.full((1, 3), float(hvd.rank() + 1))).sum().backward()
+    optimizer.step()
+    return (before - model.weight.detach()).round().unique().tolist()
+
+
+@pytest.mark.row('T32')
+def test_an_optimizer_of_a_set_averages_over_it_and_is_a_local_one_outside(ranks):
+    # 1.5 rounds to 2, as torch does.
+    assert ranks(3).run(body_optimizer) == [[2.0], [2.0], [3.0]]
+
+
+def body_basics():
+    dynamic()
+    basics = hvd.mpi_ops._basics  # pylint: disable=protected-access
+    one = basics._add_process_set_impl([1])
+    assert basics._get_process_set_ids_and_ranks() == {0: [0, 1], 1: [1]}
+    assert (basics._process_set_size(one), basics._process_set_rank(one)) == (1, hvd.rank() - 1)
+    with pytest.raises(ValueError):
+        basics._process_set_size(5)
+    assert basics._remove_process_set_impl(one) == 1
+    with pytest.raises(NotImplementedError):
+        basics._comm_process_set_id(None)
+    return len(basics.MPI_LIB_CTYPES)
+
+
+@pytest.mark.row('C11')
+def test_the_basics_answer_for_sets(ranks):
+    assert ranks(2).run(body_basics) == [0, 0]
+
+
+def body_comm():
+    hvd.shutdown()
+    rank, size = int(os.environ['RUEDA_RANK']), int(os.environ['RUEDA_SIZE'])
+    half = [one for one in range(size) if one % 2 == rank % 2]
+    hvd.init(comm=half)
+    assert hvd.size() == len(half) and hvd.rank() == half.index(rank)
+    assert (hvd.local_rank(), hvd.local_size()) == (hvd.rank(), hvd.size())
+    hvd.init(comm=list(range(size)))  # Initialised already: does nothing.
+    total = hvd.allreduce(torch.tensor([float(rank)]), op=hvd.Sum).item()
+    hvd.barrier()
+    hvd.shutdown()
+    for wrong in ([rank, rank], [99, rank], [1 - rank % 2]):
+        with pytest.raises(ValueError, match='comm='):
+            hvd.init(comm=wrong)
+    with pytest.raises(ValueError, match='MPI'):
+        hvd.init(comm='world')
+    assert not hvd.is_initialized()
+    hvd.init()
+    assert hvd.size() == size
+    return total
+
+
+@pytest.mark.row('C01')
+def test_some_ranks_are_a_job_of_their_own(ranks):
+    assert ranks(4).run(body_comm) == [2.0, 4.0, 2.0, 4.0]
+
+
+def test_a_lone_process_has_sets_too(monkeypatch):
+    monkeypatch.setenv('HOROVOD_DYNAMIC_PROCESS_SETS', '1')
+    hvd.init()
+    try:
+        with pytest.raises(ValueError, match='has these ranks already'):
+            hvd.add_process_set([0])
+        assert rueda.join() == 0
+    finally:
+        hvd.shutdown()
