@@ -315,6 +315,8 @@ def body_dense_on_one_rank():
     wanted = torch.ones(6, 2)
     wanted[1] += hvd.size()
     assert not table.weight.grad.is_sparse and torch.equal(table.weight.grad, wanted)
+    optimizer.synchronize()  # What .grad still holds counts again.
+    assert torch.equal(table.weight.grad, wanted * hvd.size())
 
 
 def test_a_gradient_that_is_dense_on_one_rank(ranks):
