@@ -24,8 +24,8 @@ def body_topology():
     assert not (hvd.cuda_built() or hvd.rocm_built() or hvd.ccl_built() or hvd.ddl_built())
     hvd.init()  # Does nothing.
     hvd.init(comm=list(range(hvd.size())), process_sets=[])
-    with pytest.raises(NotImplementedError):
-        hvd.init(process_sets='dynamic')
+    with pytest.raises(ValueError, match='a list or "dynamic"'):
+        hvd.init(process_sets='fixed')
     with pytest.raises(ValueError):
         hvd.start_timeline('/tmp/unused')
     assert isinstance(hvd.__version__, str)

@@ -75,9 +75,7 @@ def body_operations():
         assert torch.allclose(gradients(num_groups=2), mean)
     with pytest.raises(ValueError, match='predivide'):
         gradients(op=hvd.Sum, gradient_predivide_factor=4.0)
-    with pytest.raises(NotImplementedError):
-        gradients(op=hvd.Adasum)
-    with pytest.raises(NotImplementedError):
+    with pytest.raises(ValueError, match='must be a ProcessSet'):
         gradients(process_set=[0])
 
 
@@ -268,10 +266,11 @@ def test_gradients_and_optimizers_outlive_a_session(ranks):
 def body_memory_is_given_back():
     import gc
     from rueda import _native
-    freed = []
+    made, freed = [], []
     real = _native.block_buffer
 
     def spy(address, count, release):
+        made.append(address)
         return real(address, count, lambda: (freed.append(address), release()))
 
     _native.block_buffer = spy
@@ -285,7 +284,7 @@ def body_memory_is_given_back():
             gc.collect()
     finally:
         _native.block_buffer = real
-    assert len(freed) == 3
+    assert len(made) >= 3 and sorted(freed) == sorted(made)
 
 
 def test_an_optimizer_that_has_gone_leaves_nothing(ranks):

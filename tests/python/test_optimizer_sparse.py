@@ -130,6 +130,7 @@ def body_result():
             gradient.indices(), gradient.values(), gradient.shape).coalesce().to_dense())
 
 
+@pytest.mark.row('T41', 'Q43')
 @pytest.mark.parametrize('size', [2, 4])
 def test_the_result_is_coalesced_and_ascending(ranks, size):
     ranks(size).run(body_result)
@@ -258,6 +259,7 @@ def body_as_dense():
         assert torch.allclose(one, other)
 
 
+@pytest.mark.row('T41', 'Q42')
 def test_sparse_as_dense(ranks):
     """Q42."""
     ranks(2).run(body_as_dense)
@@ -315,6 +317,8 @@ def body_dense_on_one_rank():
     wanted = torch.ones(6, 2)
     wanted[1] += hvd.size()
     assert not table.weight.grad.is_sparse and torch.equal(table.weight.grad, wanted)
+    optimizer.synchronize()  # What .grad still holds counts again.
+    assert torch.equal(table.weight.grad, wanted * hvd.size())
 
 
 def test_a_gradient_that_is_dense_on_one_rank(ranks):

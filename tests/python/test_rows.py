@@ -176,7 +176,7 @@ def body_reducescatter_rest():
     assert torch.equal(both[1], shares(total.double()))
     with pytest.raises(ValueError, match='a scalar has no rows'):
         hvd.reducescatter(torch.tensor(1.0))
-    with pytest.raises(NotImplementedError):
+    with pytest.raises(ValueError, match='adasum is for allreduce'):
         hvd.reducescatter(tensor, op=hvd.Adasum)
     with pytest.raises(hvd.MismatchError, match='Mismatched reduction operation'):
         hvd.reducescatter(tensor, name='op', op=hvd.Sum if hvd.rank() else hvd.Average)

@@ -188,9 +188,9 @@ def body_parameters():
     everyone = hvd.global_process_set
     assert hvd.broadcast_object({'x': rank}, 1, name='o', process_set=everyone) == {'x': 1}
     assert hvd.allgather_object(rank, name='r', process_set=everyone) == list(range(hvd.size()))
-    with pytest.raises(NotImplementedError):
+    with pytest.raises(ValueError):
         hvd.allgather_object(rank, process_set=[0])
-    with pytest.raises(NotImplementedError):
+    with pytest.raises(ValueError):
         hvd.broadcast_object(rank, process_set=[0])
 
 

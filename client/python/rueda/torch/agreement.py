@@ -32,7 +32,8 @@ def agree(name, number, slots, groups, settings):
     digests, indices = zip(*allgather_object((digest, own), name, settings.process_set))
     if len(set(digests)) > 1:
         raise MismatchError(_difference(
-            number, allgather_object(lines, name + '.text', settings.process_set)))
+            number, settings.process_set.ranks,
+            allgather_object(lines, name + '.text', settings.process_set)))
     sparse = [slots[index] for index in sorted(set(itertools.chain(*indices)))]
     if sparse and settings.op not in (rueda.Average, rueda.Sum):
         raise ValueError(f'the gradient of {sparse[0].name} is sparse; it can only be averaged or '
@@ -44,10 +45,10 @@ def _is_sparse(gradient):
     return gradient is not None and gradient.is_sparse
 
 
-def _difference(number, descriptions):
-    for rank, lines in enumerate(descriptions):
+def _difference(number, ranks, descriptions):
+    for rank, lines in zip(ranks, descriptions):
         for one, other in itertools.zip_longest(descriptions[0], lines, fillvalue='nothing more'):
             if one != other:
-                return (f'ranks disagree on the parameters of optimizer {number}: rank 0 has '
-                        f'{one}; rank {rank} has {other}')
+                return (f'ranks disagree on the parameters of optimizer {number}: rank {ranks[0]} '
+                        f'has {one}; rank {rank} has {other}')
     return f'ranks disagree on the parameters of optimizer {number}'

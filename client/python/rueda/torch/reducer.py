@@ -11,6 +11,7 @@ that step nothing starts early. One that is sparse only later is reduced as a de
 One thread at a time: hooks run in the thread that runs backward.
 """
 
+import collections
 import itertools
 
 from rueda import _session
@@ -23,8 +24,9 @@ from rueda.torch.loose_bucket import LooseBucket
 from rueda.torch.nan_guard import NanGuard
 from rueda.torch.sparse_bucket import SparseBucket
 
-# Numbers the optimizers of this process. Ranks must create them in one order.
-_numbers = itertools.count()
+# Numbers the optimizers of this process, by the ranks of their process set: those that have it must
+# create its optimizers in one order, whatever others do.
+_numbers = collections.defaultdict(itertools.count)
 
 
 class GradientReducer:
@@ -38,7 +40,7 @@ class GradientReducer:
         self.passes = passes
         self.paused = False  # True inside no_sync().
         self._settings = settings
-        self._number = next(_numbers)
+        self._number = next(_numbers[settings.ranks])
         self._slots = {}
         self._groups = []
         self._buckets = self._guard = None

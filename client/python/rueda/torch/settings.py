@@ -32,6 +32,11 @@ class Settings:
         self._elastic = os.environ.get('HOROVOD_ELASTIC') == '1'
 
     @property
+    def ranks(self):
+        """Ranks of the process set; None for all of the job."""
+        return None if self.process_set is global_process_set else tuple(self.process_set.ranks)
+
+    @property
     def flat(self):
         """Whether gradients can be laid out in buckets: what is sent of each is known before.
 

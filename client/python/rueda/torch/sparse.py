@@ -33,8 +33,8 @@ def sparse_allreduce_async(tensor, name=None, op=rueda.Average, process_set=glob
     shape = tensor.shape
     merged = tensor.detach().coalesce()
     values = merged.values().contiguous()
-    if op == rueda.Average:  # Before the gather, which makes more of them. Integers truncate.
-        values = torch.div(values, members.size, rounding_mode=None if _has_fractions(values) else 'trunc')
+    if op == rueda.Average:  # Before the gather, which makes more of them.
+        values = _divided(values, members.size, in_place=not tensor.is_coalesced())
     # The extent, too: ranks whose tensors differ must not add apples to oranges.
     extent = torch.tensor([len(shape), *shape, merged.sparse_dim()], dtype=torch.int64)
     indices = torch.cat((extent, merged.indices().reshape(-1)))
@@ -63,8 +63,10 @@ def coalesced(rows, values, shape):
     return tensor._coalesced_(True)
 
 
-def _has_fractions(values):
-    return values.is_floating_point() or values.is_complex()
+def _divided(values, size, in_place):
+    """The values by `size`; integers are truncated."""
+    mode = None if values.is_floating_point() or values.is_complex() else 'trunc'
+    return torch.div(values, size, rounding_mode=mode, out=values if in_place else None)
 
 
 def _check_extents(extents, name):
