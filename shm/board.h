@@ -32,6 +32,7 @@ constexpr uint32_t kVerdictGo = 1;         // All had posted: the operation runs
 constexpr uint32_t kVerdictWithdrawn = 2;  // Somebody had not: all take it to the ring.
 constexpr uint32_t kInlineBytes = 56;
 constexpr uint32_t kCopyBytes = 2048;
+constexpr uint32_t kRowCopyBytes = 4096;  // Of rows, which nobody has to sum from there.
 
 // What a rank says of its operation: either the payload itself or where it lies.
 struct DirectPayload {
@@ -42,6 +43,26 @@ struct DirectPayload {
   uint32_t staged;  // 1: memory is foreign; blocks go through the rank's staging segment.
   uint32_t reserved;
 };
+
+// Where a rank's rows lie, and where it wants those of all. kLater: at a place in a segment that
+// its PhaseLine will say. kStaging, kForeign: in memory that only its rank can reach.
+enum class RowsFrom : uint8_t { kCopySlot = 0, kSegment = 1, kStaging = 2 };
+enum class RowsTo : uint8_t { kSegment = 0, kLater = 1, kForeign = 2 };
+
+// What a rank says of its allgather or alltoall.
+struct RowPayload {
+  uint64_t rows;  // First dimension of what it gives; all else of the shape is in the signature.
+  uint64_t inOffset;
+  uint64_t outOffset;
+  uint64_t outRoom;  // Bytes. A result that is longer is not written.
+  uint32_t inSegment;
+  uint32_t outSegment;
+  RowsFrom from;
+  RowsTo to;
+  uint8_t hasSplits;  // 1: CopySlot::splits says how many rows each rank gets.
+  uint8_t reserved[5];
+};
+static_assert(sizeof(RowPayload) <= kInlineBytes);
 
 // A payload on a line: kInlineBytes, zeros where it is shorter, and 8 more that stay zero, so that
 // it is whole vectors of every instruction set.
@@ -57,6 +78,7 @@ struct alignas(128) PostLine {
   union {
     InlineVectors vectors;
     DirectPayload payload;
+    RowPayload rows;
   };
 };
 static_assert(sizeof(PostLine) == 128);
@@ -66,10 +88,13 @@ struct alignas(64) ClaimLine {
   std::atomic<uint64_t> word;  // tagged(index, chunks claimed of this slice)
 };
 
-// Progress of a rank through the blocks of a staged operation.
+// Progress of a rank through the blocks of a staged operation. Of a gather whose result the library
+// places: `copiedIn` is tagged(index, 1) once the place is there.
 struct alignas(128) PhaseLine {
   std::atomic<uint64_t> copiedIn;  // tagged(index, blocks ready to be summed)
   std::atomic<uint64_t> summed;    // tagged(index, blocks of which this rank's slice is summed)
+  uint64_t outOffset;
+  uint32_t outSegment;  // 0: there is no memory for it.
 };
 
 // The daemon sends waiters of operation `index` to the ring. Posting is a plain store without a
@@ -86,8 +111,10 @@ struct Withdrawal {
 // A payload too large for its line, and so small that every rank rather reads the copies of all and
 // sums for itself than waits for one that does.
 struct alignas(128) CopySlot {
-  char bytes[kCopyBytes];
+  int64_t splits[kMaxRanks];  // Of an alltoall.
+  char bytes[kRowCopyBytes];
 };
+static_assert(sizeof(CopySlot) == 4608);
 
 // How many asynchronous operations a rank has put into its ring. The last rank of those that start
 // operation n sees that the others have, and wakes the daemon, which then looks at the rings of

@@ -113,6 +113,12 @@ Status toOperation(const rueda_op* from, Operation* op) {
   op->root = raw.root;
   op->splits = raw.splits;
   op->splitCount = raw.splits_count;
+  op->outputRoom = raw.output_bytes;
+  op->result = raw.result;
+  op->received = raw.received;
+  // Callers before version 3 know no output of a gather: what stands there means nothing.
+  const bool knowsRoom = from->struct_size >= offsetof(rueda_op, output_bytes) + sizeof(uint64_t);
+  if (rueda::shm::gathers(op->kind) && !knowsRoom) op->output = nullptr;
   op->prescale = raw.scale_set != 0 ? raw.prescale : 1.0;
   op->postscale = raw.scale_set != 0 ? raw.postscale : 1.0;
   return countElements(raw, op);

@@ -26,7 +26,7 @@ extern "C" {
 #define RUEDA_API __attribute__((visibility("default")))
 
 /* Raised when a struct or call changes; structs carry their own size, so older callers go on. */
-#define RUEDA_ABI_VERSION 2
+#define RUEDA_ABI_VERSION 3
 
 typedef enum rueda_code {
   RUEDA_OK = 0,
@@ -126,7 +126,8 @@ typedef struct rueda_op {
   uint8_t reserved;
   const char* name;     /* at most 1024 bytes, not NULL; equal on all ranks */
   const void* input;    /* broadcast: ignored on ranks that are not root */
-  void* output;         /* may be input, but for a reducescatter; allgather, alltoall: NULL */
+  void* output;         /* may be input, but for a reducescatter; allgather, alltoall: no byte of
+                           input, and NULL: the library finds the place */
   const int64_t* shape; /* of input; NULL when ndim is 0 (a scalar: 1 element) */
   uint32_t ndim;        /* at most 64 */
   int32_t root;         /* broadcast only: rank of the source */
@@ -135,13 +136,19 @@ typedef struct rueda_op {
   uint32_t scale_set;    /* 1: prescale and postscale hold values; 0: both are 1 */
   uint32_t splits_count; /* `size` if splits are given */
   const int64_t* splits; /* alltoall: rows for each rank; NULL: as many for each */
+  /* Allgather and alltoall, whose result is the rows of rank 0, then of rank 1, …: */
+  uint64_t output_bytes; /* room at `output`; a result that is longer is INVALID_ARGUMENT there, and
+                            the other ranks get theirs */
+  void** result;     /* rueda_run with output NULL: gets the address of the result in memory as from
+                        rueda_alloc, which rueda_free gives back; NULL for a result of no bytes */
+  int64_t* received; /* rueda_run: gets the rows from each rank, `size` values; may be NULL */
 } rueda_op;
 
-/* Result of an allgather or alltoall, owned by the session until rueda_release. */
+/* Result of an allgather or alltoall that was submitted, valid until rueda_release. */
 typedef struct rueda_gathered {
   uint32_t struct_size;
   uint32_t ranks;
-  const void* data; /* rows of rank 0, then of rank 1, … */
+  const void* data; /* `output` of the operation, or memory of the session; NULL for no bytes */
   uint64_t bytes;
   const int64_t* first_dims; /* rows from each rank; `ranks` values */
 } rueda_gathered;
@@ -199,8 +206,8 @@ RUEDA_API int32_t rueda_owns(rueda_session* session, const void* pointer, uint64
 
 /* --- operations ---------------------------------------------------------------------------- */
 
-/* Runs one allreduce, broadcast, reducescatter or barrier and returns when `output` holds the
-   result. Blocking. The calling thread takes part in the sum. The fastest way for one tensor. */
+/* Runs one operation and returns when `output` or `*result` holds the result. Blocking. The calling
+   thread takes part in the work. The fastest way for one tensor. */
 RUEDA_API int32_t rueda_run(rueda_session* session, const rueda_op* op);
 
 /* Starts `count` operations; handles[i] belongs to ops[i]. More than one op forms a group: all of

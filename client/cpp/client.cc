@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "shm/copy.h"
+
 namespace rueda::client {
 
 using shm::Code;
@@ -31,7 +33,7 @@ Client::Client(const Options& options, std::unique_ptr<Connection> connection)
       memory_(*connection_),
       patience_(*connection_, options.interrupted),
       submitter_(*connection_, options.rank, options.size),
-      direct_(*connection_, patience_, *this, options.rank, options.size),
+      direct_(*connection_, memory_, patience_, *this, options.rank, options.size),
       completions_(reinterpret_cast<char*>(connection_->control()) + shm::kCompletionOffset,
                    &connection_->control()->completeTail, &connection_->control()->completeHead) {}
 
@@ -103,8 +105,20 @@ Status Client::checkSplits(const Operation& op) const {
   return Status::ok();
 }
 
+// Of a gather that is run: where its rows may go.
+Status Client::checkResult(const Operation& op) const {
+  if (op.output == nullptr && op.result == nullptr)
+    return {Code::kInvalidArgument, describe(op) + ": neither output nor result is given"};
+  const auto in = reinterpret_cast<uintptr_t>(op.input);
+  const auto out = reinterpret_cast<uintptr_t>(op.output);
+  if (op.output != nullptr && op.count > 0 && in < out + op.outputRoom && out < in + op.bytes())
+    return {Code::kInvalidArgument, describe(op) + ": input and output overlap"};
+  return Status::ok();
+}
+
 // A job of one rank: the result is the scaled input.
-Status Client::runAlone(const Operation& op) const {
+Status Client::runAlone(const Operation& op) {
+  if (shm::gathers(op.kind)) return gatherAlone(op);
   if (op.count == 0 || op.kind == OpKind::kBarrier) return Status::ok();
   const void* input = op.input;
   void* output = op.output;
@@ -116,12 +130,23 @@ Status Client::runAlone(const Operation& op) const {
   return Status::ok();
 }
 
+Status Client::gatherAlone(const Operation& op) {
+  const int64_t rows = op.splits == nullptr ? op.shape[0] : op.splits[0];
+  const uint64_t bytes = static_cast<uint64_t>(rows) * op.rowBytes();
+  if (op.received != nullptr) op.received[0] = rows;
+  if (op.output != nullptr && bytes > op.outputRoom)
+    return noRoom(op.kind, op.name, bytes, op.outputRoom);
+  void* to = op.output;
+  if (to == nullptr && bytes > 0) {
+    RUEDA_ASSIGN_OR_RETURN(to, memory_.allocate(bytes));
+  }
+  if (bytes > 0) std::memcpy(to, op.input, bytes);
+  if (op.output == nullptr) *op.result = to;
+  return Status::ok();
+}
+
 Status Client::prepareStaging(const Operation& op) {
-  if (op.kind == OpKind::kBarrier || op.bytes() <= shm::kCopyBytes) return Status::ok();
-  if (op.kind == OpKind::kBroadcast && op.root != options_.rank) return Status::ok();
-  if (memory_.owns(op.input, op.bytes()) &&
-      (op.kind != OpKind::kAllreduce || memory_.owns(op.output, op.bytes())))
-    return Status::ok();
+  if (!direct_.needsStaging(op)) return Status::ok();
   const std::lock_guard<std::mutex> lock(stagingMutex_);
   if (direct_.hasStaging()) return Status::ok();
   RUEDA_ASSIGN_OR_RETURN(char* const block, memory_.allocate(2 * DirectPath::kStagingBlock));
@@ -131,8 +156,7 @@ Status Client::prepareStaging(const Operation& op) {
 
 Status Client::run(const Operation& op) {
   RUEDA_RETURN_IF_ERROR(checkOperation(op));
-  if (shm::gathers(op.kind))
-    return {Code::kInvalidArgument, describe(op) + " is submitted and waited for"};
+  if (shm::gathers(op.kind)) RUEDA_RETURN_IF_ERROR(checkResult(op));
   if (connection_->hasFailed()) return connection_->failure();
   if (options_.size == 1) return runAlone(op);
   if (nameCount_.load(std::memory_order_relaxed) > 0) {
@@ -141,13 +165,12 @@ Status Client::run(const Operation& op) {
     if (names_.count(std::string(op.name)) > 0)
       return {Code::kAlreadyExists, describe(op) + " is still in flight in this process"};
   }
-  bool tried = false;
-  uint32_t index = 0;
-  if (direct_.offers(op)) {
+  DirectPath::Attempt attempt;
+  if (direct_.isOffered()) {
     RUEDA_RETURN_IF_ERROR(prepareStaging(op));
-    switch (direct_.run(op, &index, &tried)) {
+    switch (direct_.run(op, &attempt)) {
       case DirectPath::End::kDone:
-        return Status::ok();
+        return attempt.status;
       case DirectPath::End::kFailed:
         return connection_->failure();
       case DirectPath::End::kFallback:
@@ -157,24 +180,25 @@ Status Client::run(const Operation& op) {
         return connection_->failure();
     }
   }
-  return runThroughRing(op, tried, index);
+  return runThroughRing(op, attempt);
 }
 
-Status Client::runThroughRing(const Operation& op, bool tried, uint32_t directIndex) {
+Status Client::runThroughRing(const Operation& op, const DirectPath::Attempt& attempt) {
   Submission submission;
   submission.flags = shm::kFlagBlocking;
-  if (tried) submission.flags |= shm::kFlagFallback;
-  submission.directIndex = directIndex;
+  if (attempt.tried) submission.flags |= shm::kFlagFallback;
+  submission.directIndex = attempt.index;
   Status begun = prepare(op, &submission);
   if (begun.isOk()) begun = submitter_.write({submission});
   if (!begun.isOk()) {
     forget(submission.requestId, true);
-    if (tried) direct_.detourEnded(std::nullopt);
+    if (attempt.tried) direct_.detourEnded(std::nullopt);
     return begun;
   }
   Status ended = wait(submission.requestId, milliseconds(0));
   if (ended.code() == Code::kInterrupted)
     connection_->fail({Code::kInterrupted, "interrupted in " + describe(op)});
+  if (ended.isOk() && shm::gathers(op.kind)) giveRows(op, submission.requestId);
   return ended;
 }
 
@@ -194,7 +218,7 @@ Status Client::placeMemory(const Operation& op, Flight* flight, Submission* subm
     const uint64_t inBytes = scatters ? (op.bytes() + 63) / 64 * 64 : 0;
     RUEDA_ASSIGN_OR_RETURN(flight->block,
                            memory_.allocate(scatters ? inBytes + flight->resultBytes : op.bytes()));
-    if (!receivesOnly) std::memcpy(flight->block, op.input, op.bytes());
+    if (!receivesOnly) shm::copyLarge(flight->block, op.input, op.bytes());
     if (!isGather) flight->copyTo = op.output;
     flight->result = flight->block + inBytes;
     in = segments.locate(flight->block, op.bytes());
@@ -213,10 +237,13 @@ Status Client::prepare(const Operation& op, Submission* submission) {
   flight.name = std::string(op.name);
   flight.isDetour = (submission->flags & shm::kFlagFallback) != 0;
   const bool isGather = shm::gathers(op.kind);
-  if (isGather)
+  if (isGather) {
     flight.rowBytes = op.rowBytes();  // Of peers' rows too: not by how many are here.
-  else
+    flight.output = op.output;
+    flight.outputRoom = op.outputRoom;
+  } else {
     flight.resultBytes = op.resultBytes(options_.rank, options_.size);
+  }
   if (op.kind == OpKind::kAlltoall) {
     submission->splits.assign(static_cast<size_t>(options_.size), op.shape[0] / options_.size);
     if (op.splits != nullptr) submission->splits.assign(op.splits, op.splits + op.splitCount);

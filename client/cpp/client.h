@@ -37,14 +37,14 @@ class Client : private WaitNotes {
   // What ended the session, or ok.
   shm::Status health();
 
-  // Runs one operation (not an allgather) and returns with its result in op.output. Blocking.
+  // Runs one operation and returns with its result in op.output or *op.result. Blocking.
   shm::Status run(const Operation& op);
   // Starts operations; more than one form a group. handles[i] for ops[i].
   shm::Status submit(const std::vector<Operation>& ops, std::vector<uint64_t>* handles);
   shm::Result<bool> poll(uint64_t handle);
   // Waits for the outcome; `timeout` zero: no limit. Blocking.
   shm::Status wait(uint64_t handle, std::chrono::milliseconds timeout);
-  // Of a waited-for allgather, until release(). nullptr for an unknown handle.
+  // Of a waited-for gather, until release(). nullptr for an unknown handle.
   const Gathered* gathered(uint64_t handle);
   shm::Status release(uint64_t handle);
 
@@ -61,19 +61,23 @@ class Client : private WaitNotes {
     void* copyTo = nullptr;        // Foreign output that gets the block's bytes.
     const char* result = nullptr;  // Where in the block they lie.
     uint64_t resultBytes = 0;
-    uint64_t rowBytes = 0;  // Of a gathering kind: bytes of one row.
+    // Of a gathering kind.
+    void* output = nullptr;  // Where the caller wants the rows; nullptr: in a block.
+    uint64_t outputRoom = 0;
+    uint64_t rowBytes = 0;  // Of one row.
     std::vector<shm::RowBlock> rows;
     std::unique_ptr<Gathered> gathered;
     char* gatheredBlock = nullptr;
-    std::unique_ptr<char[]> gatheredCopy;
   };
 
   Client(const Options& options, std::unique_ptr<Connection> connection);
   shm::Status checkOperation(const Operation& op) const;
   shm::Status checkMemory(const Operation& op) const;
   shm::Status checkSplits(const Operation& op) const;
-  shm::Status runAlone(const Operation& op) const;
-  shm::Status runThroughRing(const Operation& op, bool tried, uint32_t directIndex);
+  shm::Status checkResult(const Operation& op) const;
+  shm::Status runAlone(const Operation& op);
+  shm::Status gatherAlone(const Operation& op);
+  shm::Status runThroughRing(const Operation& op, const DirectPath::Attempt& attempt);
   shm::Status prepareStaging(const Operation& op);
   shm::Status placeMemory(const Operation& op, Flight* flight, Submission* submission);
   // Registers one operation: id, name, blocks for foreign memory, copies in.
@@ -85,9 +89,12 @@ class Client : private WaitNotes {
   void takeCompletion(const shm::CompletionEntry& entry, const std::vector<char>& tail);
   bool isDone(uint64_t id);
   shm::Status finishGather(uint64_t id);
-  shm::Status awaitFetch(Submission* fetch);
-  shm::Status collectRows(uint64_t id, const std::vector<shm::RowBlock>& rows, uint64_t rowBytes);
+  shm::Status fetchRows(uint64_t id, const char* to, uint64_t bytes);
+  shm::Status copyRows(const std::vector<shm::RowBlock>& rows, uint64_t rowBytes, char* to);
+  shm::Status collectRows(uint64_t id);
+  void giveRows(const Operation& op, uint64_t id);
   bool hasRoom();
+  static shm::Status unknownHandle(uint64_t handle);
 
   void sleepsInDirect(const Operation& op, uint32_t index) override;
   void wokeFromDirect() override;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The second half of Client: from completion entries to outcomes, and the rows of gathers.
+// The second part of Client: from completion entries to outcomes.
 #include <cstring>
 #include <utility>
 
@@ -17,8 +17,6 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr int kSegmentTimeoutMs = 10000;
-
 size_t tailBytesOf(const CompletionEntry& entry) {
   return entry.gatherRanks * sizeof(shm::RowBlock) + entry.textBytes;
 }
@@ -30,12 +28,12 @@ uint32_t slotsOf(size_t tailBytes) {
                                        sizeof(shm::TailEntry::data));
 }
 
-Status unknownHandle(uint64_t handle) {
+}  // namespace
+
+Status Client::unknownHandle(uint64_t handle) {
   return {Code::kInvalidArgument,
           "handle " + std::to_string(handle) + " is not one of an operation in flight"};
 }
-
-}  // namespace
 
 // REQUIRES: mutex_ held.
 void Client::drainCompletions() {
@@ -61,14 +59,6 @@ void Client::drainCompletions() {
   // The daemon has more than fits: tell it that there is room. Pairs with Delivery's second look.
   std::atomic<uint32_t>& blocked = connection_->control()->completionBlocked;
   if (blocked.load(std::memory_order_seq_cst) != 0) submitter_.nudge();
-}
-
-// REQUIRES: mutex_ held.
-void Client::freeGatherInput(uint64_t id) {
-  const auto input = gatherInputs_.find(id);
-  if (input == gatherInputs_.end()) return;
-  (void)memory_.free(input->second);
-  gatherInputs_.erase(input);
 }
 
 void Client::takeCompletion(const CompletionEntry& entry, const std::vector<char>& tail) {
@@ -164,114 +154,6 @@ Status Client::wait(uint64_t handle, milliseconds timeout) {
   if (shm::gathers(kind) && status.isOk()) return finishGather(handle);
   forget(handle);
   return status;
-}
-
-Status Client::finishGather(uint64_t id) {
-  std::vector<shm::RowBlock> rows;
-  uint64_t rowBytes = 0;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    Flight& flight = flights_[id];
-    if (flight.gathered != nullptr) return Status::ok();
-    rows = flight.rows;
-    rowBytes = flight.rowBytes;
-  }
-  const Status collected = collectRows(id, rows, rowBytes);
-  Submission release;
-  release.type = shm::EntryType::kRelease;
-  release.requestId = id;
-  const Status released = submitter_.write({release});
-  if (!collected.isOk()) forget(id);
-  return collected.isOk() ? released : collected;
-}
-
-// Lets the daemon copy the rows of a gather. It does so even if a rank has left meanwhile: the
-// gather was complete.
-Status Client::awaitFetch(Submission* fetch) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    fetch->requestId = nextId_++;
-    flights_[fetch->requestId].isNamed = false;
-  }
-  const Status written = submitter_.write({*fetch});
-  const Waited waited = !written.isOk()
-                            ? Waited::kFailed
-                            : patience_.untilAnswered([&] { return isDone(fetch->requestId); },
-                                                      connection_->control()->completionBell);
-  Status status = !written.isOk() ? written : connection_->failure();
-  if (waited == Waited::kInterrupted) status = {Code::kInterrupted, "interrupted while waiting"};
-  if (waited == Waited::kReady) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    status = flights_[fetch->requestId].status;
-  }
-  forget(fetch->requestId);
-  return status;
-}
-
-// Copies the rows of all ranks from where they lie, or lets the daemon do it where ranks do not map
-// each other's memory.
-Status Client::collectRows(uint64_t id, const std::vector<shm::RowBlock>& rows, uint64_t rowBytes) {
-  auto gathered = std::make_unique<Gathered>();
-  for (const shm::RowBlock& row : rows) {
-    gathered->firstDims.push_back(row.firstDim);
-    gathered->bytes += static_cast<uint64_t>(row.firstDim) * rowBytes;
-  }
-  std::unique_ptr<char[]> copy;
-  char* block = nullptr;
-  const bool isIsolated = options_.size > 1 && connection_->policy().directEnabled == 0;
-  if (isIsolated && gathered->bytes > 0) {
-    RUEDA_ASSIGN_OR_RETURN(block, memory_.allocate(gathered->bytes));
-    Submission fetch;
-    fetch.type = shm::EntryType::kFetch;
-    fetch.extra = id;
-    fetch.output = *connection_->segments().locate(block, gathered->bytes);
-    Status fetched = awaitFetch(&fetch);
-    if (!fetched.isOk()) {
-      // Without an outcome the daemon may still be writing there.
-      const bool isOver = fetched.code() != Code::kInterrupted && !connection_->isLost();
-      if (isOver) (void)memory_.free(block);
-      return fetched;
-    }
-  } else {
-    copy.reset(new char[gathered->bytes == 0 ? 1 : gathered->bytes]);
-    char* to = copy.get();
-    for (const shm::RowBlock& row : rows) {
-      const uint64_t bytes = static_cast<uint64_t>(row.firstDim) * rowBytes;
-      if (bytes == 0) continue;
-      if (connection_->segments().region(row.segment).base == nullptr)
-        RUEDA_RETURN_IF_ERROR(connection_->awaitSegment(row.segment, kSegmentTimeoutMs));
-      const char* from = connection_->segments().region(row.segment).at(row.offset, bytes);
-      if (from == nullptr) return {Code::kInternal, "gathered rows lie outside their segment"};
-      std::memcpy(to, from, bytes);
-      to += bytes;
-    }
-  }
-  gathered->data = block != nullptr ? block : copy.get();
-  const std::lock_guard<std::mutex> lock(mutex_);
-  Flight& flight = flights_[id];
-  flight.gathered = std::move(gathered);
-  flight.gatheredBlock = block;
-  flight.gatheredCopy = std::move(copy);
-  return Status::ok();
-}
-
-const Gathered* Client::gathered(uint64_t handle) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const auto it = flights_.find(handle);
-  return it == flights_.end() ? nullptr : it->second.gathered.get();
-}
-
-Status Client::release(uint64_t handle) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto it = flights_.find(handle);
-    if (it == flights_.end()) return unknownHandle(handle);
-    if (it->second.gathered == nullptr)
-      return {Code::kInvalidArgument,
-              "handle " + std::to_string(handle) + " is no finished gather"};
-  }
-  forget(handle);
-  return Status::ok();
 }
 
 }  // namespace rueda::client

@@ -17,7 +17,6 @@ using shm::tagLow;
 namespace {
 
 constexpr uint64_t kChunkBytes = 256 << 10;  // Of one slice; what a rank claims at a time.
-constexpr std::chrono::seconds kLastCopiesLimit{10};
 
 // How an operation is cut: `slices` equal parts, each of chunks that are claimed one by one.
 struct Cut {
@@ -42,20 +41,6 @@ Cut cut(const Operation& op, int size, uint64_t sliceFromBytes) {
   return c;
 }
 
-// Claims the next chunk of a slice; false when all are taken.
-bool claim(shm::ClaimLine* line, uint32_t index, uint32_t chunks, uint32_t* chunk) {
-  uint64_t word = line->word.load(std::memory_order_relaxed);
-  for (;;) {
-    const uint32_t taken = tagIndex(word) == index ? tagLow(word) : 0;
-    if (taken >= chunks) return false;
-    if (line->word.compare_exchange_weak(word, tagged(index, taken + 1),
-                                         std::memory_order_relaxed)) {
-      *chunk = taken;
-      return true;
-    }
-  }
-}
-
 // The right to be in run(). A thread that does not get it does something else, so a lock with its
 // list of waiters would be for nothing.
 class Turn {
@@ -77,9 +62,10 @@ class Turn {
 
 }  // namespace
 
-DirectPath::DirectPath(Connection& connection, Patience& patience, WaitNotes& notes, int rank,
-                       int size)
+DirectPath::DirectPath(Connection& connection, Memory& memory, Patience& patience, WaitNotes& notes,
+                       int rank, int size)
     : connection_(connection),
+      memory_(memory),
       patience_(patience),
       notes_(notes),
       board_(connection.board()),
@@ -87,18 +73,19 @@ DirectPath::DirectPath(Connection& connection, Patience& patience, WaitNotes& no
       size_(size),
       fencesPosts_(!connection.hasProcessBarrier() || connection.policy().spareCores == 0) {}
 
-bool DirectPath::offers(const Operation& op) const {
-  return connection_.policy().directEnabled != 0 && !shm::gathers(op.kind);
-}
+bool DirectPath::isOffered() const { return connection_.policy().directEnabled != 0; }
 
-DirectPath::End DirectPath::run(const Operation& op, uint32_t* index, bool* tried) {
+DirectPath::End DirectPath::run(const Operation& op, Attempt* attempt) {
   const Turn turn(busy_);
-  *tried = turn.isHeld();
-  if (!*tried) return End::kFallback;
+  attempt->tried = turn.isHeld();
+  if (!attempt->tried) return End::kFallback;
   if (connection_.hasFailed()) return End::kFailed;
   if (detached_) attachAgain();
-  *index = next_++;
-  const End end = detached_ ? End::kFallback : runPosted(op, *index, signatureOf(op));
+  const uint32_t index = attempt->index = next_++;
+  End end = End::kFallback;
+  if (!detached_)
+    end = shm::gathers(op.kind) ? runGather(op, index, signatureOf(op), &attempt->status)
+                                : runPosted(op, index, signatureOf(op));
   if (end == End::kFallback) {
     detached_ = true;
     detours_.fetch_add(1);
@@ -131,9 +118,9 @@ DirectPath::End DirectPath::runPosted(const Operation& op, uint32_t index, uint3
   if (!resolve(op, index, &tensors, &staged)) return End::kFailed;
   if (op.kind == OpKind::kReducescatter)
     return staged ? scatterStaged(op, index, tensors) : scatter(op, index, tensors);
-  if (staged) return runStaged(op, index, tensors);
-  return op.kind == OpKind::kBroadcast ? copyFromRoot(op, index, tensors)
-                                       : sumSlices(op, index, tensors);
+  if (op.kind == OpKind::kBroadcast)
+    return staged ? spreadStaged(op, index, tensors) : spread(op, index, tensors);
+  return staged ? sumStaged(op, index, tensors) : sumSlices(op, index, tensors);
 }
 
 // The payload travels in the line of its flag, and every rank sums.
@@ -266,7 +253,7 @@ uint32_t DirectPath::sumSlice(const Operation& op, uint32_t index, const Tensors
   const uint32_t chunks = c.chunksOf(slice, op.count);
   uint32_t done = 0;
   uint32_t chunk = 0;
-  while (claim(&board_->claims[index & 1][slice], index, chunks, &chunk)) {
+  while (claimChunk(&board_->claims[index & 1][slice], index, chunks, &chunk)) {
     const uint64_t begin = sliceBegin + chunk * c.perChunk;
     const uint64_t end = std::min(sliceEnd, begin + c.perChunk);
     const void* inputs[shm::kMaxRanks];
@@ -294,32 +281,6 @@ DirectPath::End DirectPath::sumSlices(const Operation& op, uint32_t index, const
   return awaitFinished(op, index, total);
 }
 
-DirectPath::End DirectPath::copyFromRoot(const Operation& op, uint32_t index,
-                                         const Tensors& tensors) {
-  const auto others = static_cast<uint32_t>(size_ - 1);
-  if (op.root == rank_) {
-    if (op.output != op.input) std::memcpy(op.output, op.input, op.bytes());
-    const End end = awaitFinished(op, index, others);
-    return end == End::kFailed && awaitCopies(index, others) ? End::kDone : end;
-  }
-  std::memcpy(op.output, tensors.input[op.root], op.bytes());
-  addFinished(index, 1, others);
-  return End::kDone;
-}
-
-// After the job has ended: a peer that had its copy may have left, and ended it so, while the
-// others are still copying. They need nobody for that.
-bool DirectPath::awaitCopies(uint32_t index, uint32_t others) const {
-  if (connection_.failure().code() != shm::Code::kShutDown) return false;
-  const std::atomic<uint64_t>& finished = board_->finished[index & 1][0];
-  const auto deadline = std::chrono::steady_clock::now() + kLastCopiesLimit;
-  while (finished.load(std::memory_order_acquire) != tagged(index, others)) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    ::sched_yield();
-  }
-  return true;
-}
-
 void DirectPath::addFinished(uint32_t index, uint32_t chunks, uint32_t total) {
   if (chunks == 0) return;
   std::atomic<uint64_t>& finished = board_->finished[index & 1][0];
@@ -343,6 +304,20 @@ DirectPath::End DirectPath::awaitFinished(const Operation& op, uint32_t index, u
       });
   if (noted) notes_.wokeFromDirect();
   return toEnd(waited);
+}
+
+bool DirectPath::claimChunk(shm::ClaimLine* line, uint32_t index, uint32_t chunks,
+                            uint32_t* chunk) {
+  uint64_t word = line->word.load(std::memory_order_relaxed);
+  for (;;) {
+    const uint32_t taken = tagIndex(word) == index ? tagLow(word) : 0;
+    if (taken >= chunks) return false;
+    if (line->word.compare_exchange_weak(word, tagged(index, taken + 1),
+                                         std::memory_order_relaxed)) {
+      *chunk = taken;
+      return true;
+    }
+  }
 }
 
 DirectPath::End DirectPath::toEnd(Waited waited) const {

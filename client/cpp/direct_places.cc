@@ -12,17 +12,32 @@ constexpr int kSegmentTimeoutMs = 10000;
 
 }  // namespace
 
+bool DirectPath::needsStaging(const Operation& op) const {
+  if (op.kind == OpKind::kBarrier) return false;
+  if (op.bytes() <= (shm::gathers(op.kind) ? shm::kRowCopyBytes : shm::kCopyBytes)) return false;
+  if (op.kind == OpKind::kBroadcast && op.root != rank_) return false;
+  return !memory_.owns(op.input, op.bytes()) ||
+         (op.kind == OpKind::kAllreduce && !memory_.owns(op.output, op.bytes()));
+}
+
 // Where this rank's tensors lie, for the others.
 shm::DirectPayload DirectPath::payloadOf(const Operation& op) const {
-  const bool receivesOnly = op.kind == OpKind::kBroadcast && op.root != rank_;
-  const auto in = connection_.segments().locate(op.input, op.bytes());
-  // Only an allreduce is written by others.
-  const auto out =
-      op.kind == OpKind::kAllreduce ? connection_.segments().locate(op.output, op.bytes()) : in;
+  const auto& segments = connection_.segments();
   shm::DirectPayload payload{};
-  payload.staged = !receivesOnly && (!in || !out) ? 1 : 0;
-  const Place from = payload.staged != 0 ? staging_ : in.value_or(Place{});
-  const Place to = payload.staged != 0 ? staging_ : out.value_or(Place{});
+  if (op.kind == OpKind::kBroadcast && op.root != rank_) {
+    // Handing out chunks costs more than a small copy takes.
+    const bool isShared = op.bytes() >= connection_.policy().sliceFromBytes;
+    const Place to = isShared ? segments.locate(op.output, op.bytes()).value_or(Place{}) : Place{};
+    payload.outSegment = to.segment;
+    payload.outOffset = to.offset;
+    return payload;
+  }
+  const auto in = segments.locate(op.input, op.bytes());
+  // The root of a broadcast writes its own, a reducescatter's result is its rank's alone.
+  const auto out = op.kind == OpKind::kAllreduce ? segments.locate(op.output, op.bytes()) : in;
+  payload.staged = !in || !out ? 1 : 0;
+  const Place from = payload.staged != 0 ? staging_ : *in;
+  const Place to = payload.staged != 0 ? staging_ : *out;
   payload.inSegment = from.segment;
   payload.inOffset = from.offset;
   payload.outSegment = to.segment;
@@ -30,27 +45,39 @@ shm::DirectPayload DirectPath::payloadOf(const Operation& op) const {
   return payload;
 }
 
+// The address of a peer's memory in this process. nullptr: it is not its, and the session has
+// failed.
+char* DirectPath::placeOf(int rank, Place place, uint64_t bytes) {
+  if (connection_.segments().region(place.segment).base == nullptr) {
+    const shm::Status arrived = connection_.awaitSegment(place.segment, kSegmentTimeoutMs);
+    if (!arrived.isOk()) connection_.fail(arrived);
+  }
+  char* const address = connection_.segments().region(place.segment).at(place.offset, bytes);
+  if (address == nullptr)
+    connection_.fail({shm::Code::kInternal,
+                      "rank " + std::to_string(rank) + " posted memory outside its segments"});
+  return address;
+}
+
 // Turns every rank's places into addresses of this process.
 bool DirectPath::resolve(const Operation& op, uint32_t index, Tensors* tensors, bool* staged) {
   for (int rank = 0; rank < size_; ++rank) {
     const shm::DirectPayload payload = line(index, rank).payload;
+    const bool isReceiver = op.kind == OpKind::kBroadcast && rank != op.root;
     tensors->staged[rank] = payload.staged != 0;
+    tensors->input[rank] = tensors->output[rank] = nullptr;
     *staged = *staged || tensors->staged[rank];
-    if (op.kind == OpKind::kBroadcast && rank != op.root) continue;
     const uint64_t bytes = payload.staged != 0 ? 2 * kStagingBlock : op.bytes();
-    for (const uint32_t segment : {payload.inSegment, payload.outSegment})
-      if (connection_.segments().region(segment).base == nullptr) {
-        const shm::Status arrived = connection_.awaitSegment(segment, kSegmentTimeoutMs);
-        if (!arrived.isOk()) connection_.fail(arrived);
-      }
-    tensors->input[rank] =
-        connection_.segments().region(payload.inSegment).at(payload.inOffset, bytes);
-    tensors->output[rank] =
-        connection_.segments().region(payload.outSegment).at(payload.outOffset, bytes);
-    if (tensors->input[rank] == nullptr || tensors->output[rank] == nullptr) {
-      connection_.fail({shm::Code::kInternal,
-                        "rank " + std::to_string(rank) + " posted memory outside its segments"});
-      return false;
+    if (!isReceiver) {
+      tensors->input[rank] = placeOf(rank, {payload.inSegment, payload.inOffset}, bytes);
+      if (tensors->input[rank] == nullptr) return false;
+    }
+    // Of a broadcast: only what its rank lets others write, but for the root's staging blocks.
+    const bool isWritten =
+        isReceiver ? payload.outSegment != 0 : op.kind != OpKind::kBroadcast || payload.staged != 0;
+    if (isWritten) {
+      tensors->output[rank] = placeOf(rank, {payload.outSegment, payload.outOffset}, bytes);
+      if (tensors->output[rank] == nullptr) return false;
     }
   }
   return true;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "client/cpp/direct.h"
+#include "shm/copy.h"
 
 namespace rueda::client {
 
@@ -38,11 +39,12 @@ Block blockAt(const Operation& op, uint32_t number) {
 
 }  // namespace
 
-DirectPath::End DirectPath::awaitPhase(const Operation& op, uint32_t index, bool summed,
-                                       uint32_t blocks) {
-  int next = 0;  // Ranks before it are there.
+// Until the ranks from `first` to before `end` have come that far.
+DirectPath::End DirectPath::awaitPhases(const Operation& op, uint32_t index, bool summed,
+                                        uint32_t blocks, int first, int end) {
+  int next = first;  // Ranks before it are there.
   const auto ready = [&] {
-    for (; next < size_; ++next) {
+    for (; next < end; ++next) {
       const shm::PhaseLine& phase = board_->phases[next];
       if (!reached((summed ? phase.summed : phase.copiedIn).load(std::memory_order_acquire), index,
                    blocks))
@@ -59,58 +61,51 @@ DirectPath::End DirectPath::awaitPhase(const Operation& op, uint32_t index, bool
   return toEnd(waited);
 }
 
+// Says that this rank has come that far.
+void DirectPath::publishPhase(uint32_t index, bool summed, uint32_t blocks) {
+  shm::PhaseLine& mine = board_->phases[rank_];
+  // seq_cst: publishes the block (or the place), and pairs with sleepers of the done bell.
+  (summed ? mine.summed : mine.copiedIn).store(tagged(index, blocks), std::memory_order_seq_cst);
+  shm::ring(board_->done);
+}
+
 // Block by block: copyIn(b) brings this rank's part to where the others find it, combine(b) reads
 // what all have brought, copyOut(b) takes away what all have combined.
 template <typename CopyIn, typename Combine, typename CopyOut>
 DirectPath::End DirectPath::forStagedBlocks(const Operation& op, uint32_t index, uint32_t blocks,
                                             const CopyIn& copyIn, const Combine& combine,
                                             const CopyOut& copyOut) {
-  shm::PhaseLine& mine = board_->phases[rank_];
-  const auto publish = [&](std::atomic<uint64_t>* word, uint32_t count) {
-    // seq_cst: publishes the block, and pairs with sleepers of the done bell.
-    word->store(tagged(index, count), std::memory_order_seq_cst);
-    shm::ring(board_->done);
-  };
   const auto bring = [&](uint32_t number) {
     copyIn(number);
-    publish(&mine.copiedIn, number + 1);
+    publishPhase(index, false, number + 1);
   };
   bring(0);
   for (uint32_t b = 0; b < blocks; ++b) {
     if (b + 1 < blocks) bring(b + 1);  // Its buffer is free: all have combined block b - 1.
-    if (const End end = awaitPhase(op, index, false, b + 1); end != End::kDone) return end;
+    if (const End end = awaitPhases(op, index, false, b + 1, 0, size_); end != End::kDone)
+      return end;
     combine(b);
-    publish(&mine.summed, b + 1);
-    if (const End end = awaitPhase(op, index, true, b + 1); end != End::kDone) return end;
+    publishPhase(index, true, b + 1);
+    if (const End end = awaitPhases(op, index, true, b + 1, 0, size_); end != End::kDone)
+      return end;
     copyOut(b);
   }
   return End::kDone;
 }
 
-DirectPath::End DirectPath::runStaged(const Operation& op, uint32_t index, const Tensors& tensors) {
+DirectPath::End DirectPath::sumStaged(const Operation& op, uint32_t index, const Tensors& tensors) {
   const auto blocks = static_cast<uint32_t>((op.bytes() + kStagingBlock - 1) / kStagingBlock);
   const uint64_t elementBytes = shm::dtypeSize(op.dtype);
-  const bool isSum = op.kind == OpKind::kAllreduce;
-  const bool isSource = isSum || op.root == rank_;
   const bool isForeign = tensors.staged[rank_];
   const auto copyIn = [&](uint32_t number) {
     const Block block = blockAt(op, number);
-    if (isSource && isForeign)
+    if (isForeign)
       std::memcpy(tensors.output[rank_] + block.staging,
                   static_cast<const char*>(op.input) + block.begin, block.bytes);
   };
-  // Combines this rank's fixed part of the block for all, or takes the root's block whole.
+  // Combines this rank's fixed part of the block for all.
   const auto combine = [&](uint32_t number) {
     const Block block = blockAt(op, number);
-    if (!isSum) {
-      const char* source =
-          tensors.input[op.root] + (tensors.staged[op.root] ? block.staging : block.begin);
-      char* to = static_cast<char*>(op.output) + block.begin;
-      if (op.root != rank_) std::memcpy(to, source, block.bytes);
-      if (op.root == rank_ && op.output != op.input)
-        std::memcpy(to, static_cast<const char*>(op.input) + block.begin, block.bytes);
-      return;
-    }
     const uint64_t line = 64 / elementBytes;
     const uint64_t count = block.bytes / elementBytes;
     const uint64_t share = ((count + size_ - 1) / size_ + line - 1) / line * line;
@@ -128,7 +123,7 @@ DirectPath::End DirectPath::runStaged(const Operation& op, uint32_t index, const
   };
   const auto copyOut = [&](uint32_t number) {
     const Block block = blockAt(op, number);
-    if (isSum && isForeign)
+    if (isForeign)
       std::memcpy(static_cast<char*>(op.output) + block.begin,
                   tensors.output[rank_] + block.staging, block.bytes);
   };
@@ -184,6 +179,53 @@ DirectPath::End DirectPath::scatterStaged(const Operation& op, uint32_t index,
                 block.bytes / shm::dtypeSize(op.dtype));
   };
   return forStagedBlocks(op, index, blocks, copyIn, combine, [](uint32_t) {});
+}
+
+// Every rank copies the rows that are for it out of the blocks of the others. A block holds a piece
+// of the rows for each rank, but in an allgather, where they are the same for all.
+DirectPath::End DirectPath::moveRowsStaged(const Operation& op, uint32_t index,
+                                           const RowPosts& posts, char* to) {
+  const bool isAllgather = op.kind == OpKind::kAllgather;
+  const uint64_t piece =
+      isAllgather ? kStagingBlock : kStagingBlock / static_cast<uint64_t>(size_) / 64 * 64;
+  uint64_t longest = 0;
+  const char* inputs[shm::kMaxRanks];
+  for (int giver = 0; giver < size_; ++giver) {
+    inputs[giver] = inputOf(op, index, posts, giver);
+    if (inputs[giver] == nullptr) return End::kFailed;
+    for (int receiver = 0; receiver < size_; ++receiver)
+      longest = std::max(longest, rows_.bytes(giver, receiver));
+  }
+  const auto pieceOf = [&](int giver, int receiver, uint32_t number) {
+    const uint64_t bytes = rows_.bytes(giver, receiver);
+    const uint64_t begin = std::min(bytes, number * piece);
+    return Block{
+        begin, std::min(piece, bytes - begin),
+        (number & 1) * kStagingBlock + (isAllgather ? 0 : static_cast<uint64_t>(receiver) * piece)};
+  };
+  const bool isStaged = posts.of[rank_].from == shm::RowsFrom::kStaging;
+  const auto copyIn = [&](uint32_t number) {
+    char* const blocks = const_cast<char*>(inputs[rank_]);  // This rank's own, if they are blocks.
+    for (int receiver = 0; isStaged && receiver < (isAllgather ? 1 : size_); ++receiver) {
+      const Block block = pieceOf(rank_, receiver, number);
+      shm::copyLarge(
+          blocks + block.staging,
+          static_cast<const char*>(op.input) + rows_.begin(rank_, receiver) + block.begin,
+          block.bytes);
+    }
+  };
+  const auto take = [&](uint32_t number) {
+    for (int giver = 0; to != nullptr && giver < size_; ++giver) {
+      const Block block = pieceOf(giver, rank_, number);
+      const bool isBlock = posts.of[giver].from == shm::RowsFrom::kStaging;
+      shm::copyLarge(
+          to + rows_.place(giver, rank_) + block.begin,
+          inputs[giver] + (isBlock ? block.staging : rows_.begin(giver, rank_) + block.begin),
+          block.bytes);
+    }
+  };
+  const auto blocks = static_cast<uint32_t>((longest + piece - 1) / piece);
+  return forStagedBlocks(op, index, blocks, copyIn, take, [](uint32_t) {});
 }
 
 }  // namespace rueda::client

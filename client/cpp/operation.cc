@@ -76,13 +76,21 @@ uint32_t signatureOf(const Operation& op) {
            uint32_t(op.dtype) << 8 | uint32_t(op.reduceOp));
   hash.add(static_cast<uint64_t>(op.root));
   hash.addText(op.name);
-  for (uint32_t i = 0; i < op.ndim; ++i) hash.add(static_cast<uint64_t>(op.shape[i]));
+  for (uint32_t i = shm::gathers(op.kind) ? 1 : 0; i < op.ndim; ++i)
+    hash.add(static_cast<uint64_t>(op.shape[i]));
   if (op.prescale != 1.0 || op.postscale != 1.0) {
     hash.add(bitsOf(op.prescale));
     hash.add(bitsOf(op.postscale));
   }
   const uint32_t signature = hash.finish();
   return signature == 0 ? 1 : signature;
+}
+
+shm::Status noRoom(shm::OpKind kind, std::string_view name, uint64_t bytes, uint64_t room) {
+  return {shm::Code::kInvalidArgument,
+          std::string(shm::opKindName(kind)) + " '" + std::string(name) +
+              "': the rows of all ranks are " + std::to_string(bytes) +
+              " bytes, the output has room for " + std::to_string(room)};
 }
 
 }  // namespace rueda::client

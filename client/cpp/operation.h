@@ -25,6 +25,11 @@ struct Operation {
   int root = 0;
   const int64_t* splits = nullptr;  // Alltoall: rows for each rank; nullptr: as many for each.
   uint32_t splitCount = 0;
+  // Of a kind that gathers: where the rows of all ranks go. Either `output`, which has room for
+  // `outputRoom` bytes, or a block of Memory, whose address *result gets (nullptr for no bytes).
+  uint64_t outputRoom = 0;
+  void** result = nullptr;
+  int64_t* received = nullptr;  // Gets the rows from each rank; may be nullptr.
   double prescale = 1.0;
   double postscale = 1.0;
 
@@ -40,7 +45,11 @@ struct Operation {
 };
 
 // 32-bit signature of everything that must agree between ranks; never 0. Equal operations give
-// equal signatures on all ranks; two that differ collide once in 2^32.
+// equal signatures on all ranks; two that differ collide once in 2^32. The first dimension and the
+// splits of a kind that gathers may differ.
 uint32_t signatureOf(const Operation& op);
+
+// The rows of a gather, `bytes`, do not fit where its caller wants them.
+shm::Status noRoom(shm::OpKind kind, std::string_view name, uint64_t bytes, uint64_t room);
 
 }  // namespace rueda::client

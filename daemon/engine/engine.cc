@@ -256,17 +256,19 @@ void Engine::onExecuted(const std::shared_ptr<const FusedOp>& op) {
   touched_.push_back(op->job);
 }
 
-void Engine::endDecision(Job* job, const Decision& decision, const Status& status) {
-  // All came from the direct path, at whatever index: there they go on together.
-  std::optional<uint32_t> directIndex;
+// Where ranks go on together that all came from the direct path, at whatever index.
+std::optional<uint32_t> Engine::resumeIndex(const Decision& decision) {
   const bool allFallback = std::all_of(decision.requests.begin(), decision.requests.end(),
                                        [](const Request& r) { return r.fallback; });
-  if (allFallback) {
-    directIndex = decision.requests.front().directIndex;
-    for (const Request& request : decision.requests)
-      if (shm::indexAhead(request.directIndex, *directIndex) > 0) directIndex = request.directIndex;
-    *directIndex += 1;
-  }
+  if (!allFallback) return std::nullopt;
+  uint32_t last = decision.requests.front().directIndex;
+  for (const Request& request : decision.requests)
+    if (shm::indexAhead(request.directIndex, last) > 0) last = request.directIndex;
+  return last + 1;
+}
+
+void Engine::endDecision(Job* job, const Decision& decision, const Status& status) {
+  const std::optional<uint32_t> directIndex = resumeIndex(decision);
   status.isOk() ? ++job->opsCompleted : ++job->opsFailed;
   for (const Request& request : decision.requests) {
     job->requestWaits[static_cast<size_t>(request.rank)].erase(request.requestId);

@@ -69,6 +69,7 @@ class Engine : public flow::EnginePort {
   void acceptRelease(Job* job, int rank, uint64_t requestId);
   void acceptFetch(submit::Session* session, Job* job, submit::Fetch fetch);
   void negotiateAndDispatch(Job* job);
+  static std::optional<uint32_t> resumeIndex(const flow::Decision& decision);
   void finishGather(Job* job, flow::Decision decision);
   void dispatch(Job* job, flow::FusedOp op);
   void onExecuted(const std::shared_ptr<const flow::FusedOp>& op);

@@ -39,6 +39,7 @@ void Engine::finishGather(Job* job, Decision decision) {
   auto gather = std::make_shared<Gather>();
   for (const flow::Request& request : decision.requests) gather->holders.insert(request.rank);
   ++job->opsCompleted;
+  const std::optional<uint32_t> directIndex = resumeIndex(decision);
   for (const flow::Request& request : decision.requests) {
     job->bytesReduced += request.spec.bytes();
     job->requestWaits[static_cast<size_t>(request.rank)].erase(request.requestId);
@@ -46,6 +47,7 @@ void Engine::finishGather(Job* job, Decision decision) {
     Outcome outcome;
     outcome.session = request.session;
     outcome.requestId = request.requestId;
+    outcome.directIndex = directIndex;
     for (const flow::Request& giver : decision.requests)
       outcome.rows.push_back(rowsOf(giver, request.rank, job->size));
     deliver(std::move(outcome));

@@ -65,6 +65,57 @@ TEST_CASE("options come from the environment, and texts that do not fit are refu
   ::unsetenv("RUEDA_JOB");
 }
 
+TEST_CASE("rows are gathered to the caller's memory, or to memory that is the caller's then") {
+  DaemonFixture daemon;
+  Session sessions[2];
+  std::thread opener([&] { sessions[1] = open(optionsOf(daemon, 1, 2)); });
+  sessions[0] = open(optionsOf(daemon, 0, 2));
+  opener.join();
+  REQUIRE((sessions[0] && sessions[1]));
+  float rows[3] = {1, 2, 3};
+  float output[3] = {};
+  void* result = nullptr;
+  int64_t received[2] = {};
+  int32_t codes[2];
+  const auto run = [&](int rank) {
+    const int64_t shape = rank == 0 ? 1 : 2;
+    rueda_op op = sum("x", rank == 0 ? rows : rows + 1, &shape, 1);
+    op.kind = RUEDA_ALLGATHER;
+    op.output = rank == 0 ? output : nullptr;
+    op.output_bytes = sizeof output;
+    op.result = &result;
+    op.received = rank == 0 ? received : nullptr;
+    codes[rank] = rueda_run(sessions[rank].get(), &op);
+  };
+  std::thread other(run, 1);
+  run(0);
+  other.join();
+  CHECK((codes[0] == RUEDA_OK && codes[1] == RUEDA_OK));
+  CHECK((received[0] == 1 && received[1] == 2));
+  CHECK(std::memcmp(output, rows, sizeof rows) == 0);
+  REQUIRE(rueda_owns(sessions[1].get(), result, sizeof rows) == 1);
+  CHECK(std::memcmp(result, rows, sizeof rows) == 0);
+  CHECK(rueda_free(sessions[1].get(), result) == RUEDA_OK);
+}
+
+TEST_CASE("an output of a gather means nothing to a caller that cannot say its room") {
+  DaemonFixture daemon;
+  const Session alone = open(optionsOf(daemon));
+  const int64_t shape[] = {1};
+  float value = 5;
+  float output = 1;
+  rueda_op op = sum("x", &value, shape, 1);
+  op.kind = RUEDA_ALLGATHER;
+  op.output = &output;
+  op.output_bytes = sizeof output;
+  op.struct_size = offsetof(rueda_op, output_bytes);
+  CHECK(rueda_run(alone.get(), &op) == RUEDA_INVALID_ARGUMENT);
+  CHECK(output == 1);
+  op.struct_size = sizeof op;
+  CHECK(rueda_run(alone.get(), &op) == RUEDA_OK);
+  CHECK(output == 5);
+}
+
 TEST_CASE("data types are described from number 0 on, without a gap") {
   rueda_dtype_info info{};
   CHECK(rueda_describe_dtype(RUEDA_FLOAT32, &info) == RUEDA_INVALID_ARGUMENT);  // No size set.

@@ -27,11 +27,12 @@ using rueda::kit::DaemonFixture;
 using Names = std::set<std::string>;
 
 // Callers were compiled with these numbers: a change needs fields at the end and a new version.
-static_assert(RUEDA_ABI_VERSION == 2);
+static_assert(RUEDA_ABI_VERSION == 3);
 static_assert(sizeof(rueda_options) == 544 && offsetof(rueda_options, socket) == 28);
 static_assert(offsetof(rueda_options, start_timeout_ms) == 520);
-static_assert(sizeof(rueda_op) == 80 && offsetof(rueda_op, name) == 8);
+static_assert(sizeof(rueda_op) == 104 && offsetof(rueda_op, name) == 8);
 static_assert(offsetof(rueda_op, ndim) == 40 && offsetof(rueda_op, prescale) == 48);
+static_assert(offsetof(rueda_op, output_bytes) == 80 && offsetof(rueda_op, received) == 96);
 static_assert(sizeof(rueda_gathered) == 32 && offsetof(rueda_gathered, data) == 8);
 
 struct Outcome {
@@ -202,7 +203,7 @@ TEST_CASE("rueda.h compiles as C11 and as C++17 without a warning") {
   const std::string source =
       "printf '%s\\n' '#include \"client/c/rueda.h\"' 'int main(void) {' "
       "'  rueda_op op = {sizeof(rueda_op), RUEDA_BARRIER, RUEDA_FLOAT32, RUEDA_SUM, 0, \"b\", 0, "
-      "0, 0, 0, 0, 0, 0, 0, 0, 0};' '  return (int)rueda_run(0, &op);' '}' | ";
+      "0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};' '  return (int)rueda_run(0, &op);' '}' | ";
   const char* compiler =
       GENERATE("gcc -std=c11 -x c", "g++ -std=c++17 -x c++", "clang-14 -std=c11 -x c");
   const Outcome compiled =

@@ -49,6 +49,16 @@ inline client::Operation allgather(std::string_view name, const std::vector<int6
   return op;
 }
 
+// `splits` is borrowed, too; empty: as many rows for each rank.
+inline client::Operation alltoall(std::string_view name, const std::vector<int64_t>& shape,
+                                  const void* rows, const std::vector<int64_t>& splits) {
+  client::Operation op = shaped(shm::OpKind::kAlltoall, name, shape);
+  op.input = rows;
+  op.splits = splits.empty() ? nullptr : splits.data();
+  op.splitCount = static_cast<uint32_t>(splits.size());
+  return op;
+}
+
 inline client::Operation barrier(std::string_view name) {
   client::Operation op;
   op.kind = shm::OpKind::kBarrier;
