@@ -62,8 +62,9 @@ void DirectPath::postRows(const Operation& op, uint32_t index) {
     if (op.count > 0) std::memcpy(slot.bytes, op.input, op.bytes());
   } else {
     payload.from = in ? RowsFrom::kSegment : RowsFrom::kStaging;
-    payload.inSegment = in.value_or(staging_).segment;
-    payload.inOffset = in.value_or(staging_).offset;
+    const Place from = in ? *in : staging_;  // Which another thread may set while it is not needed.
+    payload.inSegment = from.segment;
+    payload.inOffset = from.offset;
   }
   payload.to = op.output == nullptr ? RowsTo::kLater : out ? RowsTo::kSegment : RowsTo::kForeign;
   payload.outSegment = out.value_or(Place{}).segment;

@@ -114,7 +114,8 @@ class Exchange {
 
 uint64_t submittedIn(DaemonFixture& daemon) {
   uint64_t submitted = 0;
-  for (const auto& rank : daemon.state().jobs.at(0).ranks) submitted += rank.submitted;
+  const auto job = daemon.state().jobs.at(0);
+  for (const auto& rank : job.ranks) submitted += rank.submitted;
   return submitted;
 }
 
