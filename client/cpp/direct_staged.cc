@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "client/cpp/direct.h"
-#include "shm/copy.h"
 
 namespace rueda::client {
 
@@ -179,53 +178,6 @@ DirectPath::End DirectPath::scatterStaged(const Operation& op, uint32_t index,
                 block.bytes / shm::dtypeSize(op.dtype));
   };
   return forStagedBlocks(op, index, blocks, copyIn, combine, [](uint32_t) {});
-}
-
-// Every rank copies the rows that are for it out of the blocks of the others. A block holds a piece
-// of the rows for each rank, but in an allgather, where they are the same for all.
-DirectPath::End DirectPath::moveRowsStaged(const Operation& op, uint32_t index,
-                                           const RowPosts& posts, char* to) {
-  const bool isAllgather = op.kind == OpKind::kAllgather;
-  const uint64_t piece =
-      isAllgather ? kStagingBlock : kStagingBlock / static_cast<uint64_t>(size_) / 64 * 64;
-  uint64_t longest = 0;
-  const char* inputs[shm::kMaxRanks];
-  for (int giver = 0; giver < size_; ++giver) {
-    inputs[giver] = inputOf(op, index, posts, giver);
-    if (inputs[giver] == nullptr) return End::kFailed;
-    for (int receiver = 0; receiver < size_; ++receiver)
-      longest = std::max(longest, rows_.bytes(giver, receiver));
-  }
-  const auto pieceOf = [&](int giver, int receiver, uint32_t number) {
-    const uint64_t bytes = rows_.bytes(giver, receiver);
-    const uint64_t begin = std::min(bytes, number * piece);
-    return Block{
-        begin, std::min(piece, bytes - begin),
-        (number & 1) * kStagingBlock + (isAllgather ? 0 : static_cast<uint64_t>(receiver) * piece)};
-  };
-  const bool isStaged = posts.of[rank_].from == shm::RowsFrom::kStaging;
-  const auto copyIn = [&](uint32_t number) {
-    char* const blocks = const_cast<char*>(inputs[rank_]);  // This rank's own, if they are blocks.
-    for (int receiver = 0; isStaged && receiver < (isAllgather ? 1 : size_); ++receiver) {
-      const Block block = pieceOf(rank_, receiver, number);
-      shm::copyLarge(
-          blocks + block.staging,
-          static_cast<const char*>(op.input) + rows_.begin(rank_, receiver) + block.begin,
-          block.bytes);
-    }
-  };
-  const auto take = [&](uint32_t number) {
-    for (int giver = 0; to != nullptr && giver < size_; ++giver) {
-      const Block block = pieceOf(giver, rank_, number);
-      const bool isBlock = posts.of[giver].from == shm::RowsFrom::kStaging;
-      shm::copyLarge(
-          to + rows_.place(giver, rank_) + block.begin,
-          inputs[giver] + (isBlock ? block.staging : rows_.begin(giver, rank_) + block.begin),
-          block.bytes);
-    }
-  };
-  const auto blocks = static_cast<uint32_t>((longest + piece - 1) / piece);
-  return forStagedBlocks(op, index, blocks, copyIn, take, [](uint32_t) {});
 }
 
 }  // namespace rueda::client

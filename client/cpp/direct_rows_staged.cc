@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of an allgather or alltoall that neither their giver can write where they are wanted, nor
+// their receiver can read where they lie.
+#include <algorithm>
+
+#include "client/cpp/direct.h"
+#include "shm/copy.h"
+
+namespace rueda::client {
+
+using shm::OpKind;
+
+namespace {
+
+// Of the staging memory: several, so that ranks need not keep step; smaller ones take longer.
+constexpr uint64_t kBlockBytes = 128 << 10;
+constexpr uint32_t kBlocks = 2 * DirectPath::kStagingBlock / kBlockBytes;
+
+// The same rows cut into blocks. A block holds a piece of the rows for each rank, but in an
+// allgather, where they are the same for all.
+class Blocks {
+ public:
+  // `rows` outlives this.
+  Blocks(const RowTable& rows, int ranks, bool isAllgather)
+      : rows_(rows), ranks_(ranks), isAllgather_(isAllgather) {
+    for (int giver = 0; giver < ranks; ++giver)
+      for (int receiver = 0; receiver < ranks; ++receiver)
+        longest_ = std::max(longest_, rows.bytes(giver, receiver));
+  }
+
+  uint32_t count() const { return static_cast<uint32_t>((longest_ + most() - 1) / most()); }
+
+  // Into the giver's staging memory, what others take from there.
+  void bring(int giver, uint32_t block, const char* input, char* staging) const {
+    for (int receiver = 0; receiver < (isAllgather_ ? 1 : ranks_); ++receiver) {
+      if (!isAllgather_ && receiver == giver) continue;
+      const Piece piece = pieceOf(giver, receiver, block);
+      shm::copyLarge(staging + piece.staging, input + piece.begin, piece.bytes);
+    }
+  }
+  // From there, or from all rows of the giver, to the receiver's result.
+  void take(int giver, int receiver, uint32_t block, const char* from, bool isStaged,
+            char* to) const {
+    const Piece piece = pieceOf(giver, receiver, block);
+    shm::copyLarge(to + piece.place, from + (isStaged ? piece.staging : piece.begin), piece.bytes);
+  }
+
+ private:
+  struct Piece {
+    uint64_t begin;    // Bytes into all that the giver has.
+    uint64_t place;    // Into the receiver's result.
+    uint64_t staging;  // Into the giver's staging memory.
+    uint64_t bytes;
+  };
+  uint64_t most() const {
+    return isAllgather_ ? kBlockBytes : kBlockBytes / static_cast<uint64_t>(ranks_) / 64 * 64;
+  }
+  Piece pieceOf(int giver, int receiver, uint32_t block) const {
+    const uint64_t all = rows_.bytes(giver, receiver);
+    const uint64_t at = std::min(all, block * most());
+    const uint64_t inBlock = isAllgather_ ? 0 : static_cast<uint64_t>(receiver) * most();
+    return {rows_.begin(giver, receiver) + at, rows_.place(giver, receiver) + at,
+            block % kBlocks * kBlockBytes + inBlock, std::min(most(), all - at)};
+  }
+
+  const RowTable& rows_;
+  const int ranks_;
+  const bool isAllgather_;
+  uint64_t longest_ = 0;
+};
+
+}  // namespace
+
+// Every rank takes what is for it, one block behind what it brings. Who has staged its rows leaves
+// without waiting for the others: it writes there again only after it has seen the next posts of
+// all, and by then they have left.
+DirectPath::End DirectPath::moveRowsStaged(const Operation& op, uint32_t index,
+                                           const RowPosts& posts, char* to) {
+  const auto isStaged = [&](int rank) { return posts.of[rank].from == shm::RowsFrom::kStaging; };
+  const char* inputs[shm::kMaxRanks];
+  for (int giver = 0; giver < size_; ++giver) {
+    inputs[giver] = inputOf(op, index, posts, giver);
+    if (inputs[giver] == nullptr) return End::kFailed;
+  }
+  const Blocks blocks(rows_, size_, op.kind == OpKind::kAllgather);
+  const uint32_t count = blocks.count();
+  for (uint32_t b = 0; b <= count; ++b) {
+    if (b < count) {
+      const End end =
+          b < kBlocks ? End::kDone : awaitPhases(op, index, true, b + 1 - kBlocks, 0, size_);
+      if (end != End::kDone) return end;
+      if (isStaged(rank_))  // Its blocks are memory of its own.
+        blocks.bring(rank_, b, static_cast<const char*>(op.input),
+                     const_cast<char*>(inputs[rank_]));
+      publishPhase(index, false, b + 1);
+    }
+    if (b == 0) continue;
+    if (const End end = awaitPhases(op, index, false, b, 0, size_); end != End::kDone) return end;
+    for (int giver = 0; to != nullptr && giver < size_; ++giver) {
+      const bool isOwn = giver == rank_;
+      const auto* const from = isOwn ? static_cast<const char*>(op.input) : inputs[giver];
+      blocks.take(giver, rank_, b - 1, from, !isOwn && isStaged(giver), to);
+    }
+    publishPhase(index, true, b);
+  }
+  return isStaged(rank_) ? End::kDone : awaitPhases(op, index, true, count, 0, size_);
+}
+
+}  // namespace rueda::client
