@@ -86,3 +86,30 @@ def body_too_much():
 
 def test_more_than_the_host_has_is_an_error_and_loses_nothing(ranks):
     ranks(2).run(body_too_much)
+
+
+def body_gathered_rows_come_again():
+    addresses, half = set(), 1 << 16
+    for number in range(20):
+        rows = torch.full((half, 2), float(hvd.rank()))
+        start = (hvd.allgather_async, hvd.alltoall_async)[number % 2]
+        if number % 4 < 2:
+            output = hvd.allgather(rows) if number % 2 == 0 else hvd.alltoall(rows)
+        else:
+            output = hvd.synchronize(start(rows))
+            output = output if number % 2 == 0 else output[0]
+        middle = len(output) // 2
+        assert (output[:middle] == 0).all() and (output[middle:] == 1).all()
+        addresses.add(output.data_ptr())
+        del output
+        gc.collect()
+    assert len(addresses) < 8, addresses
+    kept = [hvd.allgather(torch.ones(3)), hvd.synchronize(hvd.allgather_async(torch.ones(3)))]
+    hvd.shutdown()
+    assert all(tensor.tolist() == [1.0] * 6 for tensor in kept)
+    hvd.init()
+    assert hvd.allgather(kept[0]).tolist() == [1.0] * 12
+
+
+def test_gathered_rows_lie_in_memory_that_comes_again_and_outlive_a_session(ranks):
+    ranks(2).run(body_gathered_rows_come_again)

@@ -263,10 +263,11 @@ def test_gradients_and_optimizers_outlive_a_session(ranks):
 def body_memory_is_given_back():
     import gc
     from rueda import _native
-    freed = []
+    made, freed = [], []
     real = _native.block_buffer
 
     def spy(address, count, release):
+        made.append(address)
         return real(address, count, lambda: (freed.append(address), release()))
 
     _native.block_buffer = spy
@@ -280,7 +281,7 @@ def body_memory_is_given_back():
             gc.collect()
     finally:
         _native.block_buffer = real
-    assert len(freed) == 3
+    assert len(made) >= 3 and sorted(freed) == sorted(made)
 
 
 def test_an_optimizer_that_has_gone_leaves_nothing(ranks):

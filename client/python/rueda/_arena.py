@@ -26,17 +26,24 @@ class Arena:
         """
         pointer = _native.Pointer()
         self._session.call(_native.library().rueda_alloc, count, pointer)
-        address = pointer.value
-        with self._lock:
-            self._blocks[address] = count
-        buffer = _native.block_buffer(address, count, lambda: self._free(address))
-        _native.zero_memory(address, count)
+        buffer = self.adopt(pointer.value, count)
+        _native.zero_memory(pointer.value, count)
         return buffer
 
-    def _free(self, address):
+    def adopt(self, address, count, give_back=None):
+        """A writable buffer of `count` > 0 bytes that the library has handed over.
+
+        `give_back()`, when it has gone; else it is freed as what allocate() returns.
+        """
+        with self._lock:
+            self._blocks[address] = count
+        give_back = give_back or (lambda: self._session.free(address))
+        return _native.block_buffer(address, count, lambda: self._free(address, give_back))
+
+    def _free(self, address, give_back):
         with self._lock:
             if self._open and self._blocks.pop(address, None) is not None:
-                self._session.free(address)
+                give_back()
 
     def close(self):
         """Stops giving blocks back: the session is about to free them all.

@@ -12,7 +12,7 @@ import weakref
 
 from rueda import exceptions
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 
 _MAP_FIXED_NOREPLACE = 0x100000  # Of <sys/mman.h>; the module mmap has no name for it.
 
@@ -82,6 +82,8 @@ class Op(ctypes.Structure):
         ('prescale', ctypes.c_double), ('postscale', ctypes.c_double),
         ('scale_set', ctypes.c_uint32), ('splits_count', ctypes.c_uint32),
         ('splits', ctypes.c_void_p),
+        ('output_bytes', ctypes.c_uint64), ('result', ctypes.c_void_p),
+        ('received', ctypes.c_void_p),
     ]
 
 
@@ -216,11 +218,6 @@ def address_of(c_object):
 def bytes_at(address, count):
     """A copy of `count` bytes of memory as a bytes object."""
     return ctypes.string_at(address, count)
-
-
-def copy_memory(destination, source, count):
-    """Copies `count` bytes between two addresses that do not overlap."""
-    ctypes.memmove(destination, source, count)
 
 
 def zero_memory(address, count):

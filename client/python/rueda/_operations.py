@@ -27,14 +27,15 @@ def _encoded(name):
 class Operation:
     """One rueda_op. `struct` is a ctypes object; whoever holds its memory keeps it alive."""
 
-    __slots__ = ('struct', 'source', 'target', 'kind', 'shape', '_dims', '_splits')
+    __slots__ = ('struct', 'source', 'target', 'kind', 'shape', 'result', 'received', '_dims',
+                 '_splits')
 
     def __init__(self, struct, name):
         self.struct = struct
         self.source = self.target = 0
         self.kind = None
         self.shape = ()
-        self._dims = self._splits = None
+        self.result = self.received = self._dims = self._splits = None
         struct.struct_size = _native.OP_BYTES
         struct.name = _encoded(name)
 
@@ -63,6 +64,14 @@ class Operation:
             self._splits = _native.int64_array(splits) if splits is not None else None
             struct.splits = _native.address_of(self._splits) if splits is not None else None
             struct.splits_count = len(splits) if splits is not None else 0
+
+
+    def expect_rows(self, ranks):
+        """Makes room for what a blocking gather answers: `result` and `received`."""
+        if self.received is None:
+            self.result, self.received = _native.Pointer(), _native.int64_array((0,) * ranks)
+            self.struct.result = _native.address_of(self.result)
+            self.struct.received = _native.address_of(self.received)
 
 
 class Entry:

@@ -104,21 +104,35 @@ class Session:
         self._entries.put(names, entry)
         return natives
 
-    def take_gathered(self, native, allocate):
-        """Copies the result of a finished allgather or alltoall and forgets its handle.
+    def gather(self, name, kind, source, shape, splits, row_bytes):
+        """Runs one allgather or alltoall, described as for run(), to its end. Blocking.
 
-        `allocate(rows)`, given the rows from each rank, returns (result, address of its memory).
-        Returns (result, rows).
+        Returns (buffer, rows): the result in memory of the arena, None for no bytes, and the rows
+        from each rank, of `row_bytes` each.
         """
+        entry = self._entries.take(name)
+        operation = entry.operations[0]
+        operation.fill(kind, source, 0, shape, splits)
+        operation.expect_rows(self.size)
+        self.call(self._library.rueda_run, entry.address)
+        address, rows = operation.result.value, operation.received[:]
+        self._entries.put(name, entry)
+        return address and self.arena.adopt(address, sum(rows) * row_bytes), rows
+
+    def take_gathered(self, native):
+        """The result of a finished allgather or alltoall, as of gather(). Forgets its handle."""
         gathered = _native.Gathered(struct_size=_native.GATHERED_BYTES)
         try:
             self.call(self._library.rueda_gather_result, native, gathered)
             rows = gathered.first_dims[:gathered.ranks]
-            result, address = allocate(rows)
-            _native.copy_memory(address, gathered.data, gathered.bytes)
-        finally:
+            buffer = gathered.data and self.arena.adopt(gathered.data, gathered.bytes,
+                                                        lambda: self.release(native))
+        except BaseException:
             self.release(native)
-        return result, rows
+            raise
+        if not buffer:
+            self.release(native)
+        return buffer, rows
 
     def release(self, native):
         """Forgets an allgather, whatever its outcome. Does not block or raise."""

@@ -10,6 +10,8 @@ poll() and synchronize(); until then the tensors may not be touched. A trailing 
 ValueError: unsuitable tensor or argument. HorovodInternalError: the operation failed.
 """
 
+import math
+
 import torch
 
 from rueda import _native, _session, check_process_set
@@ -71,7 +73,8 @@ def allgather(tensor, name=None, process_set=None):
     if tensor.requires_grad and torch.is_grad_enabled():
         check_process_set(process_set)
         return _AllgatherFunction.apply(tensor, _session.current().name('allgather', name))
-    return synchronize(allgather_async(tensor, name, process_set))
+    check_process_set(process_set)
+    return run_gather(_native.ALLGATHER, tensor, _session.current().name('allgather', name))[0]
 
 
 def allgather_async(tensor, name=None, process_set=None):
@@ -141,6 +144,18 @@ def run_broadcast(source, target, root, name):
     return target
 
 
+def run_gather(kind, tensor, name, splits=None):
+    """Blocking allgather or alltoall; returns (output, rows from each rank).
+
+    The output lies in memory of the arena, which comes again: new memory of the process costs more
+    than the rows that are copied there.
+    """
+    row_bytes = math.prod(tensor.shape[1:]) * tensor.element_size()
+    operation = (kind, wire_dtype(tensor), _native.SUM, 0, None), tensor.data_ptr(), tensor.shape
+    buffer, rows = _session.current().gather(name, *operation, splits, row_bytes)
+    return _output_of(buffer, rows, tensor)
+
+
 def start(name, operation, tensors, result):
     """Submits one operation (see Session.submit) that uses `tensors`; returns a handle.
 
@@ -188,7 +203,7 @@ def start_gathers(kind, tensors, names, splits, result):
                    tensor.shape, parts) for tensor, parts in zip(tensors, splits)]
 
     def finish(natives):
-        return result([_take_gathered(session, native, tensor)
+        return result([_output_of(*session.take_gathered(native), tensor)
                        for native, tensor in zip(natives, tensors)])
 
     def abandon(natives):
@@ -198,12 +213,12 @@ def start_gathers(kind, tensors, names, splits, result):
     return start_group(names, operations, tensors, finish, abandon)
 
 
-def _take_gathered(session, native, like):
-    def allocate(first_dims):
-        output = torch.empty((sum(first_dims), *like.shape[1:]), dtype=like.dtype)
-        return output, output.data_ptr()
-
-    return session.take_gathered(native, allocate)
+def _output_of(buffer, rows, like):
+    """The rows that a gather has brought, as a tensor; of tensors as `like`."""
+    shape = (sum(rows), *like.shape[1:])
+    if not buffer:
+        return torch.empty(shape, dtype=like.dtype), rows
+    return torch.frombuffer(buffer, dtype=like.dtype).view(shape), rows
 
 
 def _start_allreduce(source, target, average, name, op, prescale, postscale, process_set):
@@ -245,7 +260,7 @@ class _AllgatherFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, tensor, name):
-        output, rows = synchronize(start_allgather([tensor], (name,), lambda gathered: gathered[0]))
+        output, rows = run_gather(_native.ALLGATHER, tensor, name)
         rank = _session.current().rank
         ctx.name, ctx.first, ctx.count = name + '.grad', sum(rows[:rank]), rows[rank]
         return output

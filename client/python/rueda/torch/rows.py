@@ -7,7 +7,8 @@ from rueda import Average, Sum, _native, _session, check_process_set
 from rueda.torch._tensors import as_memory, reduce_op, scales, wire_dtype
 from rueda.torch.compression import Compression
 from rueda.torch.grouped import group_names
-from rueda.torch.ops import start_allgather, start_gathers, start_group, synchronize
+from rueda.torch.ops import (run_gather, start_allgather, start_gathers, start_group,
+                             synchronize)
 
 
 def alltoall(tensor, splits=None, name=None, process_set=None):
@@ -131,7 +132,8 @@ def _start_alltoall(tensors, names, splits, result):
 
 
 def _exchange(tensor, splits, name):
-    return synchronize(_start_alltoall([tensor], (name,), [splits], lambda pairs: pairs[0]))
+    output, rows = run_gather(_native.ALLTOALL, tensor, name, splits)
+    return output, torch.tensor(rows, dtype=torch.int32)
 
 
 def _own_rows(tensor):
@@ -201,7 +203,7 @@ class _ReducescatterFunction(torch.autograd.Function):
     def backward(ctx, gradient):
         name, op, scale_factors = ctx.arguments
         own = _scaled_gradient(gradient, op, scale_factors)
-        output = synchronize(start_allgather([own], (name,), lambda gathered: gathered[0][0]))
+        output, _ = run_gather(_native.ALLGATHER, own, name)
         return output, None, None, None
 
 
