@@ -179,10 +179,12 @@ DirectPath::End DirectPath::moveRows(const Operation& op, uint32_t index, const 
                      static_cast<const char*>(op.input) + rows_.begin(rank_, receiver), bytes};
     longest = std::max(longest, bytes);
   }
-  for (uint64_t at = 0; at < longest; at += kMoveBytes)
+  // What only one gets is moved as a whole.
+  const uint64_t step = op.kind == OpKind::kAllgather ? kMoveBytes : longest;
+  for (uint64_t at = 0; at < longest; at += step)
     for (const Way* way = ways; way < ways + count; ++way)
       if (at < way->bytes)
-        shm::copyLarge(way->to + at, way->from + at, std::min(kMoveBytes, way->bytes - at));
+        shm::copyLarge(way->to + at, way->from + at, std::min(step, way->bytes - at));
   if (posts.of[rank_].to == RowsTo::kForeign && to != nullptr && !fetchRows(op, index, posts, to))
     return End::kFailed;
   addFinished(index, 1, static_cast<uint32_t>(size_));
