@@ -71,9 +71,8 @@ class Blocks {
 
 }  // namespace
 
-// Every rank takes what is for it, one block behind what it brings. Who has staged its rows leaves
-// without waiting for the others: it writes there again only after it has seen the next posts of
-// all, and by then they have left.
+// Every rank takes what is for it, one block behind what it brings, and leaves when all have taken
+// theirs: else one that closes its session then would end the job under those that still wait.
 DirectPath::End DirectPath::moveRowsStaged(const Operation& op, uint32_t index,
                                            const RowPosts& posts, char* to) {
   const auto isStaged = [&](int rank) { return posts.of[rank].from == shm::RowsFrom::kStaging; };
@@ -84,6 +83,7 @@ DirectPath::End DirectPath::moveRowsStaged(const Operation& op, uint32_t index,
   }
   const Blocks blocks(rows_, size_, op.kind == OpKind::kAllgather);
   const uint32_t count = blocks.count();
+  if (count == 0) return End::kDone;  // All rows are for nobody.
   for (uint32_t b = 0; b <= count; ++b) {
     if (b < count) {
       const End end =
@@ -103,7 +103,7 @@ DirectPath::End DirectPath::moveRowsStaged(const Operation& op, uint32_t index,
     }
     publishPhase(index, true, b);
   }
-  return isStaged(rank_) ? End::kDone : awaitPhases(op, index, true, count, 0, size_);
+  return awaitPhases(op, index, true, count, 0, size_);
 }
 
 }  // namespace rueda::client

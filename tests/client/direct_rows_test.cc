@@ -168,6 +168,31 @@ TEST_CASE("rows go from memory of any kind to memory of any kind, without the da
   CHECK(submitted == 0);
 }
 
+TEST_CASE("rows that are for nobody go nowhere, from and to memory of any kind") {
+  DaemonFixture daemon;
+  const TwoRanks ranks(daemon);
+  REQUIRE(ranks.areOpen());
+  const bool isPlaced = GENERATE(false, true);
+  const std::vector<int64_t> shape = {5000};
+  const std::vector<int64_t> splits = {0, 0};
+  std::vector<float> rows(5000);
+  const auto* const shared = ranks.clients[1]->memory().allocate(20000).value();
+  float output = 7;
+  void* results[2] = {&output, &output};
+  Operation first = rueda::kit::alltoall("x", shape, rows.data(), splits);
+  Operation second = rueda::kit::alltoall("x", shape, shared, splits);
+  for (Operation* op : {&first, &second}) {
+    op->output = isPlaced ? nullptr : &output;
+    op->outputRoom = sizeof output;
+  }
+  first.result = &results[0];
+  second.result = &results[1];
+  const auto [one, two] = runBoth(ranks, first, second);
+  CHECK((one.isOk() && two.isOk()));
+  CHECK(output == 7);
+  for (const void* result : results) CHECK(result == (isPlaced ? nullptr : &output));
+}
+
 TEST_CASE("rows reach an isolated job's ranks through the ring") {
   DaemonFixture daemon;
   const auto body = [](Client& client, int rank) -> std::string {
