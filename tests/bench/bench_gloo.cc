@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// gloo::allreduce of floats in place, in private memory, over TCP on loopback. Not pinned: its
-// event loop needs a core of its own choice. usage: bench_gloo FOLDER RANK RANKS      kinds: ring,
-// bcube
+// Gloo's collectives on floats in private memory, over TCP on loopback. Not pinned: its event loop
+// needs a core of its own choice. usage: bench_gloo FOLDER RANK RANKS
+// kinds: ring, bcube (allreduce in place), allgather, alltoall, broadcast, reducescatter (in place)
+#include <gloo/allgather.h>
 #include <gloo/allreduce.h>
+#include <gloo/alltoall.h>
+#include <gloo/broadcast.h>
 #include <gloo/math.h>
+#include <gloo/reduce_scatter.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/transport/tcp/device.h>
@@ -13,6 +17,7 @@
 #include <memory>
 
 #include "tests/bench/bench_gang.h"
+#include "tests/bench/check_result.h"
 
 namespace rueda::bench {
 namespace {
@@ -42,20 +47,72 @@ class GlooRank {
     gloo::allreduce(options);
   }
 
+  // `count` floats of each rank into `output`.
+  void allgather(float* input, size_t count, float* output, int ranks) {
+    gloo::AllgatherOptions options(context_);
+    options.setInput(input, count);
+    options.setOutput(output, count * size_t(ranks));
+    options.setTag(tag_++);
+    gloo::allgather(options);
+  }
+
+  void alltoall(float* input, size_t count, float* output) {
+    gloo::AlltoallOptions options(context_);
+    options.setInput(input, count);
+    options.setOutput(output, count);
+    options.setTag(tag_++);
+    gloo::alltoall(options);
+  }
+
+  void broadcast(float* values, size_t count, int root) {
+    gloo::BroadcastOptions options(context_);
+    options.setOutput(values, count);
+    options.setRoot(root);
+    options.setTag(tag_++);
+    gloo::broadcast(options);
+  }
+
+  // Sums `values` over ranks; the part of this rank is then at its beginning.
+  std::shared_ptr<gloo::Algorithm> reduceScatter(float* values, size_t count, int ranks) {
+    return std::make_shared<gloo::ReduceScatterHalvingDoubling<float>>(
+        context_, std::vector<float*>{values}, int(count),
+        std::vector<int>(size_t(ranks), int(count) / ranks));
+  }
+
  private:
   std::shared_ptr<gloo::rendezvous::Context> context_;
   uint32_t tag_ = 0;
 };
 
-Work prepare(const Command& command, GlooRank* gloo, PrivateBuffer* buffer) {
+Work prepare(const Gang& gang, const Command& command, GlooRank* gloo, PrivateBuffer* buffer,
+             PrivateBuffer* results) {
   Work work;
   const size_t count = command.bytes / sizeof(float);
-  float* tensor = buffer->ensure(command.bytes);
-  if (tensor == nullptr || (command.kind != "ring" && command.kind != "bcube")) return work;
-  const Algorithm algorithm = command.kind == "ring" ? Algorithm::RING : Algorithm::BCUBE;
+  const int ranks = gang.ranks();
+  const size_t part = count / size_t(ranks);
+  const std::string& kind = command.kind;
+  float* const tensor = buffer->ensure(command.bytes);
+  float* const result =
+      results->ensure(kind == "allgather" ? command.bytes * size_t(ranks) : command.bytes);
+  if (tensor == nullptr || result == nullptr) return work;
   work.tensor = tensor;
   work.slices = {{0, count}};
-  work.call = [=] { gloo->sum(tensor, count, algorithm); };
+  if (kind == "ring" || kind == "bcube") {
+    const Algorithm algorithm = kind == "ring" ? Algorithm::RING : Algorithm::BCUBE;
+    work.call = [=] { gloo->sum(tensor, count, algorithm); };
+  } else if (kind == "allgather") {
+    work.call = [=] { gloo->allgather(tensor, count, result, ranks); };
+    work.wrong = [=] { return wrongBlocks(result, count, ranks); };
+  } else if (kind == "alltoall") {
+    work.call = [=] { gloo->alltoall(tensor, count, result); };
+    work.wrong = [=] { return wrongBlocks(result, part, ranks); };
+  } else if (kind == "broadcast") {
+    work.call = [=] { gloo->broadcast(tensor, count, ranks - 1); };
+    work.wrong = [=] { return wrongValues(tensor, count, float(ranks)); };
+  } else if (kind == "reducescatter") {
+    work.call = [sum = gloo->reduceScatter(tensor, count, ranks)] { sum->run(); };
+    work.wrong = [=] { return wrongValues(tensor, part, float(ranks * (ranks + 1) / 2)); };
+  }
   return work;
 }
 
@@ -67,9 +124,9 @@ int main(int argc, char** argv) {
   rueda::bench::Gang gang(argv[1], std::atoi(argv[2]), std::atoi(argv[3]));
   try {
     rueda::bench::GlooRank gloo(gang);
-    rueda::bench::PrivateBuffer buffer;
+    rueda::bench::PrivateBuffer buffer, results;
     rueda::bench::serve(gang, [&](const rueda::bench::Command& command) {
-      return rueda::bench::prepare(command, &gloo, &buffer);
+      return rueda::bench::prepare(gang, command, &gloo, &buffer, &results);
     });
   } catch (const std::exception& error) {  // Gloo reports by exception.
     gang.fail(error.what());

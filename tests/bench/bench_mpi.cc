@@ -33,8 +33,10 @@ bool makeCollective(const Command& command, float* tensor, PrivateBuffer* result
   const int part = count / ranks;
   const int most = command.kind == "allgather" ? count * ranks : count;
   if (command.kind == "broadcast") {
-    work->call = [=] { MPI_Bcast(tensor, count, MPI_FLOAT, 0, MPI_COMM_WORLD); };
-    work->wrong = [=] { return wrongValues(tensor, size_t(count), 1); };
+    // From the last rank: rank 0 says how long it took, and a root may leave before the others have
+    // anything.
+    work->call = [=] { MPI_Bcast(tensor, count, MPI_FLOAT, ranks - 1, MPI_COMM_WORLD); };
+    work->wrong = [=] { return wrongValues(tensor, size_t(count), float(ranks)); };
     return true;
   }
   float* const result = results->ensure(size_t(most) * sizeof(float));

@@ -3,6 +3,7 @@
 // memory of the process alone ("private"). usage: bench_rueda FOLDER RANK RANKS SOCKET JOB
 // [isolated] kinds: {shared,private}-{sync,async}, resnet-{sync,async,flat},
 // private-resnet-{sync,async,flat}, {shared,private}-{allgather,alltoall,broadcast,reducescatter},
+// shared-{owned,async}-{allgather,alltoall} (the library places the result, or it is waited for),
 //        open (the first), reopen (close and open again), memory (KiB before open / after it / now)
 #include <cstdio>
 #include <cstdlib>
@@ -166,34 +167,67 @@ class RuedaRank {
     const size_t part = count / size_t(ranks);
     if (kind == "broadcast") {
       op.kind = RUEDA_BROADCAST;
+      op.root = ranks - 1;
       const float* tensor = work->tensor;
       work->call = [this] { runEach(); };
-      work->wrong = [=] { return wrongValues(tensor, count, 1); };
+      work->wrong = [=] { return wrongValues(tensor, count, float(ranks)); };
     } else if (kind == "reducescatter") {
       op.kind = RUEDA_REDUCESCATTER;
-      float* const output = work->tensor + (count + kAlignment - 1) / kAlignment * kAlignment;
+      float* const output = work->tensor + resultOffset(count);
       op.output = output;
       work->call = [this] { runEach(); };
       work->wrong = [=] { return wrongValues(output, part, float(ranks * (ranks + 1) / 2)); };
-    } else if (kind == "allgather" || kind == "alltoall") {
-      op.kind = kind == "allgather" ? RUEDA_ALLGATHER : RUEDA_ALLTOALL;
+    } else if (isGather(kind)) {
+      op.kind = isAllgather(kind) ? RUEDA_ALLGATHER : RUEDA_ALLTOALL;
+      const size_t block = isAllgather(kind) ? count : part;
       op.output = nullptr;
-      const size_t block = kind == "allgather" ? count : part;
-      work->call = [this] { gatherOnce(); };
+      if (kind == "allgather" || kind == "alltoall") {
+        op.output = work->tensor + resultOffset(count);
+        op.output_bytes = block * size_t(ranks) * sizeof(float);
+        gathered_ = static_cast<const float*>(op.output);
+        work->call = [this] { runEach(); };
+      } else if (kind.rfind("owned-", 0) == 0) {
+        op.result = &owned_;
+        work->call = [this] { gatherOwned(); };
+      } else {
+        work->call = [this] { gatherStarted(); };
+      }
       work->wrong = [=] { return wrongBlocks(gathered_, block, ranks); };
     }
   }
 
+  static bool isAllgather(const std::string& kind) {
+    return kind.find("allgather") != std::string::npos;
+  }
+  static bool isGather(const std::string& kind) {
+    return isAllgather(kind) || kind.find("alltoall") != std::string::npos;
+  }
+  // Where the result of a collective lies behind a tensor of `count` floats.
+  static size_t resultOffset(size_t count) {
+    return (count + kAlignment - 1) / kAlignment * kAlignment;
+  }
+
   // The rows stay readable until the next call gives them back.
-  void gatherOnce() {
-    if (gathered_ != nullptr) need(rueda_release(session_, handles_[0]), "rueda_release");
-    gathered_ = nullptr;
+  void gatherOwned() {
+    if (owned_ != nullptr) need(rueda_free(session_, owned_), "rueda_free");
+    need(rueda_run(session_, &operations_[0]), "rueda_run");
+    gathered_ = static_cast<const float*>(owned_);
+  }
+
+  void gatherStarted() {
+    releaseStarted();
     need(rueda_submit(session_, &operations_[0], 1, &handles_[0]), "rueda_submit");
     need(rueda_wait(session_, handles_[0], 0), "rueda_wait");
+    isStarted_ = true;
     rueda_gathered result{};
     result.struct_size = sizeof result;
     need(rueda_gather_result(session_, handles_[0], &result), "rueda_gather_result");
     gathered_ = static_cast<const float*>(result.data);
+  }
+
+  void releaseStarted() {
+    if (isStarted_) need(rueda_release(session_, handles_[0]), "rueda_release");
+    isStarted_ = false;
   }
 
   Work tensorWork(const std::string& kind, size_t bytes, bool isPrivate) {
@@ -202,11 +236,14 @@ class RuedaRank {
     work.slices = set ? resnet50Slices() : std::vector<Slice>{{0, bytes / sizeof(float)}};
     if (kind == "resnet-flat") work.slices = {{0, totalCount(work.slices)}};
     size_t needed = (spanOf(work.slices) + kAlignment) * sizeof(float);
-    if (kind == "reducescatter") needed *= 2;  // The result lies behind.
+    // The result lies behind.
+    if (kind == "reducescatter" || kind == "alltoall") needed *= 2;
+    if (kind == "allgather") needed *= size_t(gang_.ranks()) + 1;
     work.tensor = isPrivate ? private_.ensure(needed) : ensureShared(needed);
     if (work.tensor == nullptr) return work;
-    if (gathered_ != nullptr) need(rueda_release(session_, handles_[0]), "rueda_release");
-    gathered_ = nullptr;
+    releaseStarted();
+    if (owned_ != nullptr) need(rueda_free(session_, owned_), "rueda_free");
+    owned_ = nullptr;
     operations_ = operationsFor(work.tensor, work.slices);
     handles_.assign(operations_.size(), 0);
     if (kind == "sync" || kind == "resnet-sync" || kind == "resnet-flat") {
@@ -225,7 +262,9 @@ class RuedaRank {
   void* shared_ = nullptr;
   size_t sharedBytes_ = 0;
   PrivateBuffer private_;
-  const float* gathered_ = nullptr;  // Of handles_[0], not released yet.
+  const float* gathered_ = nullptr;  // The last result of a gather.
+  void* owned_ = nullptr;            // It, if the library has placed it.
+  bool isStarted_ = false;           // It is that of handles_[0], which has not been released.
   std::vector<std::string> names_;
   std::vector<int64_t> shapes_;
   std::vector<rueda_op> operations_;

@@ -55,6 +55,18 @@ def test_a_difference_row_compares_microseconds():
     assert report.line_of(row(limit_us=8), found).verdict == "below-gate"
 
 
+def test_enough_of_the_limit_is_enough():
+    limited = row(Target(None, 2.5, None))._replace(limits=(Way("l", "a"), Way("l", "b")))
+    found = {OURS: samples(10, 10, 10), FAST: samples(20, 20, 20),
+             Way("l", "a"): samples(8.5, 8.5, 8.6), Way("l", "b"): samples(9, 9, 1)}
+    line = report.line_of(limited, found)
+    assert (line.verdict, line.limit) == ("limit", "85%")
+    found[Way("l", "a")] = samples(8, 8, 8)
+    assert report.line_of(limited, found).verdict == "below-gate"
+    found[FAST] = samples(25, 25, 25)
+    assert report.line_of(limited, found).verdict == "least"
+
+
 def test_missing_contenders_show_in_the_verdict():
     assert report.line_of(row(), {FAST: samples(1)}).verdict == "failed"
     assert report.line_of(row(), {OURS: samples(1)}).verdict == "no-peer"
@@ -69,7 +81,8 @@ def test_every_row_has_a_name_of_its_own_and_known_contenders():
     table = rows.comparison_rows()
     assert len({entry.name for entry in table}) == len(table)
     for entry in table:
-        assert {way.contender for way in [entry.ours] + entry.peers} <= set(CONTENDERS)
+        ways = [entry.ours, *entry.peers, *entry.limits]
+        assert {way.contender for way in ways} <= set(CONTENDERS)
         assert entry.workload in rows.ITERATIONS and rows.bytes_of(entry.workload) > 0
 
 

@@ -41,6 +41,10 @@ def _limit(setting):
     return [[setting.peers.program("bench_memlimit"), setting.folder]], _environment()
 
 
+def _move_limit(setting):
+    return _each_rank(setting, [setting.peers.program("bench_movelimit")]), _environment()
+
+
 def _openmpi(cma):
     def launch(setting):
         command = [os.path.join(setting.peers.openmpi, "bin", "mpirun"), "--mca", "btl", "sm,self",
@@ -138,6 +142,7 @@ CONTENDERS = {c.name: c for c in (
     Contender("alone-train", ["torch", "data", "blas"], _alone, False, False),
     Contender("proto", ["proto"], _prototype, False, False),
     Contender("limit", ["limit"], _limit, False, False),
+    Contender("move-limit", ["movelimit"], _move_limit, False, False),
     Contender("ompi-cma", ["ompi"], _openmpi(True), False, False),
     Contender("ompi-nocma", ["ompi"], _openmpi(False), False, False),
     Contender("impi", ["impi"], _impi(None), False, False),

@@ -27,7 +27,7 @@ def ways_of(cell):
     """Every way of the cell once, ours and the peers' mixed in the order of its rows."""
     ways = []
     for row in cell.rows:
-        ways += [way for way in [row.ours] + row.peers if way not in ways]
+        ways += [way for way in [row.ours, *row.peers, *row.limits] if way not in ways]
     return ways
 
 

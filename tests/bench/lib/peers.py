@@ -55,9 +55,10 @@ class Peers:
     def prepare(self, names):
         """Installs and compiles what these contenders need; notes failures in `problems`.
 
-        `names` are among proto, limit, ompi, impi, avx512, gloo, torch, rueda, data, blas.
+        `names` are among proto, limit, movelimit, ompi, impi, avx512, gloo, torch, rueda, data, blas.
         """
-        steps = {"proto": self._prototype, "limit": self._limit, "ompi": self._openmpi,
+        steps = {"proto": self._prototype, "limit": self._limit,
+                 "movelimit": self._movelimit, "ompi": self._openmpi,
                  "impi": self._impi, "avx512": self._avx512, "gloo": self._gloo,
                  "torch": self._torch, "rueda": self._rueda, "data": self._data,
                  "blas": self._blas}
@@ -73,6 +74,9 @@ class Peers:
 
     def _limit(self):
         self._compile("bench_memlimit", "g++", ["bench_memlimit.cc"], [])
+
+    def _movelimit(self):
+        self._compile("bench_movelimit", "g++", ["bench_movelimit.cc"], [])
 
     def _openmpi(self):
         self._environment(self.openmpi, OPENMPI_PINS)

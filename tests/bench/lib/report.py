@@ -8,9 +8,9 @@ import subprocess
 from collections import namedtuple
 
 from lib.peers import REPOSITORY
-from lib.rows import bytes_of
+from lib.rows import SHARE_ENOUGH, bytes_of
 
-HEADER = "row ranks bytes ours_us peer peer_us ratio spread target verdict".split()
+HEADER = "row ranks bytes ours_us peer peer_us ratio spread limit target verdict".split()
 
 # One printed row, everything as text.
 Line = namedtuple("Line", HEADER)
@@ -45,35 +45,48 @@ def line_of(row, samples):
     fixed = (row.name, str(row.ranks), str(bytes_of(row.workload)))
     target = target_text(row)
     if row.ours not in samples:
-        return Line(*fixed, "-", "-", "-", "-", "-", target, "failed")
+        return Line(*fixed, "-", "-", "-", "-", "-", "-", target, "failed")
     ours = [getattr(sample, row.metric) for sample in samples[row.ours]]
     peers = {way: [getattr(sample, row.metric) for sample in samples[way]]
              for way in row.peers if way in samples}
     ours_text = number(statistics.median(ours))
     if not peers:
-        return Line(*fixed, ours_text, "-", "-", "-", "-", target, "no-peer")
-    best = min(peers, key=lambda way: statistics.median(peers[way]))
+        return Line(*fixed, ours_text, "-", "-", "-", "-", "-", target, "no-peer")
+    best = _fastest(peers)
     ratio, spread = ratios_of(ours, peers[best])
     if row.limit_us is not None:
         over = statistics.median(mine - theirs for mine, theirs in zip(ours, peers[best]))
         verdict = "least" if over <= row.limit_us else "below-gate"
     else:
         verdict = verdict_of(ratio, row.target)
+    share_text = "-"
+    limits = {way: [getattr(sample, row.metric) for sample in samples[way]]
+              for way in row.limits if way in samples}
+    if limits:
+        share, _ = ratios_of(ours, limits[_fastest(limits)])
+        share_text = f"{share:.0%}"
+        if verdict == "below-gate" and share >= SHARE_ENOUGH:
+            verdict = "limit"
     return Line(*fixed, ours_text, f"{best.contender}/{best.kind}",
-                number(statistics.median(peers[best])), f"{ratio:.3f}", f"{spread:.2f}", target,
-                verdict)
+                number(statistics.median(peers[best])), f"{ratio:.3f}", f"{spread:.2f}", share_text,
+                target, verdict)
+
+
+def _fastest(times):
+    """The way with the lowest median in {way: [time, ...]}."""
+    return min(times, key=lambda way: statistics.median(times[way]))
 
 
 def value_line(name, ranks, value, most=None):
     """A line without a peer: a value in the unit that ends its name, wanted at most `most`."""
     verdict = "info" if most is None else "least" if value <= most else "below-gate"
-    return Line(name, str(ranks), "-", number(value), "-", "-", "-", "-",
+    return Line(name, str(ranks), "-", number(value), "-", "-", "-", "-", "-",
                 "-" if most is None else f"<={most:g}", verdict)
 
 
 def failed_line(name, ranks):
     """A line of something that could not be measured."""
-    return Line(name, str(ranks), "-", "-", "-", "-", "-", "-", "-", "failed")
+    return Line(name, str(ranks), "-", "-", "-", "-", "-", "-", "-", "-", "failed")
 
 
 def target_text(row):
@@ -116,7 +129,7 @@ def summary_lines(lines, failures):
     count = {}
     for line in lines:
         count[line.verdict] = count.get(line.verdict, 0) + 1
-    order = ("aim", "least", "gate", "below-gate", "failed", "no-peer", "info")
+    order = ("aim", "least", "gate", "limit", "below-gate", "failed", "no-peer", "info")
     text = ["summary: " + ", ".join(f"{count[v]} {v}" for v in order if v in count)]
     for line in lines:
         if line.verdict in BAD:
