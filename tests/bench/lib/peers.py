@@ -55,7 +55,8 @@ class Peers:
     def prepare(self, names):
         """Installs and compiles what these contenders need; notes failures in `problems`.
 
-        `names` are among proto, limit, movelimit, ompi, impi, avx512, gloo, torch, rueda, data, blas.
+        `names` are among proto, limit, movelimit, ompi, impi, avx512, gloo, torch, rueda, data,
+        blas.
         """
         steps = {"proto": self._prototype, "limit": self._limit,
                  "movelimit": self._movelimit, "ompi": self._openmpi,
