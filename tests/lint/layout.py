@@ -61,8 +61,8 @@ SOURCE_LINES = 400
 FUNCTION_LINES = 70
 COLUMNS = 100
 
-# The public C header states a contract call by call; its length is documentation.
-LONG_HEADERS = {"client/c/rueda.h": 250}
+# The public C headers are installed side by side, so they include each other by name.
+PUBLIC_HEADERS = ("client/c/rueda.h", "client/c/rueda_types.h")
 
 # The contract's header and the page that must name each of its constants and structs.
 CONTRACT_HEADER = "shm/layout.h"

@@ -161,7 +161,8 @@ def test_a_set_must_be_registered(ranks):
 
 def body_disagree():
     dynamic()
-    with pytest.raises(hvd.MismatchError, match=r'rank 0 has ranks \[0\], but rank 1 has ranks \[1\]'):
+    words = r'rank 0 has ranks \[0\], but rank 1 has ranks \[1\]'
+    with pytest.raises(hvd.MismatchError, match=words):
         hvd.add_process_set([hvd.rank()])
     assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == 2
 

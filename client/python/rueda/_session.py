@@ -17,6 +17,7 @@ import weakref
 
 from rueda import _daemon, _native
 from rueda._arena import Arena
+from rueda._comm import narrow
 from rueda._handles import HandleTable
 from rueda._interrupts import Interrupts
 from rueda._operations import NUMBERED, EntryCache
@@ -62,7 +63,7 @@ class Session:
         self._call_left = threading.Event()
 
     def name(self, prefix, name, process_set=0):
-        """`prefix.name`, or for name None `prefix.noname.<n>`, n counting from 0 per prefix and set.
+        """`prefix.name`, or for name None `prefix.noname.<n>`, n from 0 for each prefix and set.
 
         Ranks match by name and set only, so all ranks of a set must make their anonymous calls in
         one order.
@@ -348,7 +349,7 @@ def _open(comm):
     if code:
         raise StartError(str(_native.failure(code)))
     if comm is not None:
-        _narrow(options, comm)
+        narrow(options, comm)
     interrupts = Interrupts()
     options.interrupted = interrupts.callback
     if options.size == 1 and 'RUEDA_JOB' not in os.environ:
@@ -358,22 +359,6 @@ def _open(comm):
             and not _daemon.system_socket_exists()):
         options.socket = _private_socket()
     return Session(options, _connect(options, interrupts), interrupts)
-
-
-def _narrow(options, comm):
-    """Makes the options those of a job of some of its ranks."""
-    known = range(options.size)
-    if options.rank not in comm or len(set(comm)) < len(comm) or any(r not in known for r in comm):
-        raise StartError(f'comm={list(comm)} must hold ranks of the job, 0 to {options.size - 1}, '
-                         f'each once, and this one, {options.rank}')
-    ranks = sorted(comm)
-    if len(ranks) == options.size:
-        return
-    options.job += b'/%x' % sum(1 << rank for rank in ranks)
-    options.rank, options.size = ranks.index(options.rank), len(ranks)
-    # All ranks of a job are on this host.
-    options.local_rank, options.local_size = options.rank, options.size
-    options.cross_rank, options.cross_size = 0, 1
 
 
 def _connect(options, interrupts):

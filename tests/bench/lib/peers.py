@@ -151,7 +151,8 @@ class Peers:
         command = [compiler] + FLAGS + ["-I" + REPOSITORY, "-o", self.program(name)]
         command += [os.path.join(HERE, s) for s in sources + ["bench_gang.cc"]] + extra
         headers = [os.path.join(HERE, f) for f in sorted(os.listdir(HERE)) if f.endswith(".h")]
-        headers.append(os.path.join(REPOSITORY, "client", "c", "rueda.h"))
+        headers += [os.path.join(REPOSITORY, "client", "c", f)
+                    for f in ("rueda.h", "rueda_types.h")]
         key = hashlib.sha256(" ".join(command).encode())
         for path in [c for c in command if c.endswith(".cc")] + headers:
             with open(path, "rb") as file:

@@ -29,7 +29,9 @@ def assert_in_sync(target, name=None, process_set=global_process_set):
     digests = allgather_object(hashlib.sha256(repr(described).encode()).digest()[:16], base,
                                process_set)
     if len(set(digests)) > 1:
-        raise MismatchError(_difference(allgather_object(described, base + '.text', process_set)))
+        ranks = (process_set or global_process_set).ranks
+        everywhere = allgather_object(described, base + '.text', process_set)
+        raise MismatchError(_difference(ranks, everywhere))
 
 
 def _tensors(target):
@@ -56,14 +58,14 @@ def _digest(tensor):
     return hashlib.sha256(data.view(torch.uint8).numpy()).digest()[:16]
 
 
-def _difference(described):
+def _difference(ranks, described):
     longest = max(map(len, described))
     for index in range(longest):
         found = collections.defaultdict(list)
-        for rank, tensors in enumerate(described):
+        for rank, tensors in zip(ranks, described):
             found[tensors[index] if index < len(tensors) else None].append(rank)
         if len(found) > 1:
-            words = [f'{_ranks(ranks)} {_words(tensor)}' for tensor, ranks in found.items()]
+            words = [f'{_ranks(having)} {_words(tensor)}' for tensor, having in found.items()]
             key = next(tensor for tensor in found if tensor is not None)[0]
             return f'ranks are out of sync at parameter {key}: ' + '; '.join(words)
     return 'ranks are out of sync'

@@ -206,7 +206,8 @@ def allreduce_operation(source, target, op, scale_factors, members, priority=0):
 
 def broadcast_operation(source, target, root, members):
     """As allreduce_operation()."""
-    return _broadcast_kind(source, root, members), source.data_ptr(), target.data_ptr(), source.shape
+    kind = _broadcast_kind(source, root, members)
+    return kind, source.data_ptr(), target.data_ptr(), source.shape
 
 
 def start_allgather(tensors, names, result, members):

@@ -58,8 +58,8 @@ def grouped_alltoall_async(tensors, splits=None, name=None, process_set=global_p
     return _start_alltoall(list(tensors), names, parts, lambda pairs: pairs, members)
 
 
-def reducescatter(tensor, name=None, compression=Compression.none, op=Average, process_set=global_process_set,
-                  prescale_factor=1.0, postscale_factor=1.0):
+def reducescatter(tensor, name=None, compression=Compression.none, op=Average,
+                  process_set=global_process_set, prescale_factor=1.0, postscale_factor=1.0):
     """Reduces over all ranks; each rank gets its share of the rows. Differentiable.
 
     `op` is any but Adasum. Rows are dealt out in rank order; the first dim0 % size() ranks get one
@@ -76,8 +76,8 @@ def reducescatter(tensor, name=None, compression=Compression.none, op=Average, p
     return compression.decompress(reduced, context)
 
 
-def reducescatter_async(tensor, name=None, op=Average, process_set=global_process_set, prescale_factor=1.0,
-                        postscale_factor=1.0):
+def reducescatter_async(tensor, name=None, op=Average, process_set=global_process_set,
+                        prescale_factor=1.0, postscale_factor=1.0):
     """Starts a reducescatter; synchronize() returns this rank's rows."""
     members = members_of(process_set)
     name = _session.current().name('reducescatter', name, members.id)
@@ -87,7 +87,8 @@ def reducescatter_async(tensor, name=None, op=Average, process_set=global_proces
 
 
 def grouped_reducescatter(tensors, name=None, compression=Compression.none, op=Average,
-                          process_set=global_process_set, prescale_factor=1.0, postscale_factor=1.0):
+                          process_set=global_process_set, prescale_factor=1.0,
+                          postscale_factor=1.0):
     """reducescatter() of each tensor of a list into a list. Differentiable."""
     members = members_of(process_set)
     pairs = [compression.compress(tensor) for tensor in tensors]
@@ -195,7 +196,7 @@ class _AlltoallFunction(torch.autograd.Function):
 
 
 class _ReducescatterFunction(torch.autograd.Function):
-    """Gradient: the rows' gradients of all ranks, times their number after a sum, and the scales."""
+    """Gradient: that of the rows of all ranks, times their number after a sum, and the scales."""
 
     @staticmethod
     def forward(ctx, tensor, name, *arguments):
