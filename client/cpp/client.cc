@@ -61,11 +61,10 @@ Status Client::checkOperation(const Operation& op) const {
     return {Code::kInvalidArgument, describe(op) + ": root " + std::to_string(op.root) +
                                         " is not one of the " + std::to_string(place.value().size) +
                                         " ranks"};
-  if (shm::needsRows(op.kind) && op.ndim == 0)
-    return {Code::kInvalidArgument, describe(op) + ": a scalar has no rows"};
   if (shm::reduces(op.kind) && !shm::canReduce(op.kind, op.dtype, op.reduceOp))
     return {Code::kInvalidArgument,
             describe(op) + ": " + shm::impossibleReduction(op.kind, op.dtype, op.reduceOp)};
+  if (op.lacksRows()) return Status::ok();  // All ranks hear of it together.
   if (op.kind == OpKind::kAlltoall) RUEDA_RETURN_IF_ERROR(checkSplits(op, place.value().size));
   return checkMemory(op, place.value());
 }
@@ -122,6 +121,8 @@ Status Client::checkResult(const Operation& op) const {
 
 // A job of one rank: the result is the scaled input.
 Status Client::runAlone(const Operation& op) {
+  if (op.lacksRows())
+    return {Code::kMismatch, describe(op) + ": a rank-zero tensor has no rows"};
   if (shm::gathers(op.kind)) return gatherAlone(op);
   if (op.count == 0 || op.kind == OpKind::kBarrier) return Status::ok();
   const void* input = op.input;
@@ -215,7 +216,7 @@ Status Client::runSubmission(const Operation& op, Submission* submission, int64_
 // Makes an operation's memory reachable: where it is foreign, or peers may read it for longer than
 // the caller knows (a gather), a block stands in for it.
 Status Client::placeMemory(const Operation& op, Flight* flight, Submission* submission) {
-  if (shm::isAgreement(op.kind) || op.count == 0) return Status::ok();
+  if (shm::isAgreement(op.kind) || op.count == 0 || op.lacksRows()) return Status::ok();
   const bool isGather = shm::gathers(op.kind);
   const bool scatters = op.kind == OpKind::kReducescatter;
   const bool receivesOnly = op.kind == OpKind::kBroadcast && op.root != options_.rank;
@@ -258,7 +259,7 @@ Status Client::prepare(const Operation& op, Submission* submission) {
   } else {
     flight.resultBytes = op.resultBytes(place.value().place, size);
   }
-  if (op.kind == OpKind::kAlltoall) {
+  if (op.kind == OpKind::kAlltoall && !op.lacksRows()) {
     submission->numbers.assign(static_cast<size_t>(size), op.shape[0] / size);
     if (op.splits != nullptr) submission->numbers.assign(op.splits, op.splits + op.splitCount);
   }

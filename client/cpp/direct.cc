@@ -75,7 +75,7 @@ DirectPath::DirectPath(Connection& connection, Memory& memory, Patience& patienc
 
 bool DirectPath::offers(const Operation& op) const {
   return connection_.policy().directEnabled != 0 && op.processSet == 0 &&
-         op.reduceOp != shm::ReduceOp::kAdasum;
+         op.reduceOp != shm::ReduceOp::kAdasum && !op.lacksRows();
 }
 
 DirectPath::End DirectPath::run(const Operation& op, Attempt* attempt) {

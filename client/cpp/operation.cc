@@ -61,12 +61,12 @@ uint64_t Operation::rowBytes() const {
 }
 
 uint64_t Operation::resultBytes(int rank, int size) const {
-  if (kind != shm::OpKind::kReducescatter) return bytes();
+  if (kind != shm::OpKind::kReducescatter || lacksRows()) return bytes();
   return shm::scatteredRows(static_cast<uint64_t>(shape[0]), size, rank).count * rowBytes();
 }
 
 uint64_t Operation::resultBegin(int rank, int size) const {
-  if (kind != shm::OpKind::kReducescatter) return 0;
+  if (kind != shm::OpKind::kReducescatter || lacksRows()) return 0;
   return shm::scatteredRows(static_cast<uint64_t>(shape[0]), size, rank).begin * rowBytes();
 }
 

@@ -36,6 +36,8 @@ struct Operation {
       0;                 // 0: all ranks of the job. What is "rank" and "size" below is of the set.
   int32_t priority = 0;  // Of what is complete at one moment the highest runs first.
 
+  // A scalar of a kind that deals out rows: the daemon tells all ranks that it cannot be done.
+  bool lacksRows() const { return shm::needsRows(kind) && ndim == 0; }
   uint64_t bytes() const { return count * shm::dtypeSize(dtype); }
   uint64_t rowBytes() const;  // REQUIRES: ndim > 0.
   // What `rank` gets, but for kinds that gather: how much, and where that lies in a tensor of the

@@ -36,15 +36,15 @@ bool equalDtypes(const TensorSpec& a, const TensorSpec& b) { return a.dtype == b
 size_t freeDimensions(const TensorSpec& spec) { return shm::gathers(spec.kind) ? 1 : 0; }
 
 std::string shapeWords(const TensorSpec& spec) {
-  if (freeDimensions(spec) == 0) return flow::shapeText(spec.shape);
+  if (freeDimensions(spec) == 0 || spec.shape.empty()) return flow::shapeText(spec.shape);
   const std::string rest = flow::shapeText({spec.shape.begin() + 1, spec.shape.end()});
   return "[*" + std::string(spec.shape.size() > 1 ? ", " : "") + rest.substr(1);
 }
 
 bool equalShapes(const TensorSpec& a, const TensorSpec& b) {
-  const auto first = static_cast<ptrdiff_t>(freeDimensions(a));
-  return a.shape.size() == b.shape.size() &&
-         std::equal(a.shape.begin() + first, a.shape.end(), b.shape.begin() + first);
+  if (a.shape.size() != b.shape.size()) return false;
+  const auto first = static_cast<ptrdiff_t>(std::min(freeDimensions(a), a.shape.size()));
+  return std::equal(a.shape.begin() + first, a.shape.end(), b.shape.begin() + first);
 }
 
 std::string scaleWords(const TensorSpec& spec) {
@@ -132,6 +132,13 @@ Status checkJoined(const Decision& decision) {
   return Status::ok();
 }
 
+Status checkRows(const Decision& decision) {
+  const TensorSpec& spec = decision.spec();
+  if (!shm::needsRows(spec.kind) || !spec.shape.empty()) return Status::ok();
+  return {Code::kMismatch, describe(decision) + ": rank zero tried to " + kindWords(spec) +
+                               " a rank-zero tensor, which has no rows"};
+}
+
 Status checkRoot(const Decision& decision) {
   const TensorSpec& spec = decision.spec();
   const std::vector<int>& members = *decision.members;
@@ -155,6 +162,7 @@ Status checkCompatible(const Decision& decision) {
   }
   for (const Property& property : kProperties) RUEDA_RETURN_IF_ERROR(compare(requests, property));
   RUEDA_RETURN_IF_ERROR(checkJoined(decision));
+  RUEDA_RETURN_IF_ERROR(checkRows(decision));
   RUEDA_RETURN_IF_ERROR(checkRoot(decision));
   const TensorSpec& spec = decision.spec();
   if (shm::reduces(spec.kind) && !shm::canReduce(spec.kind, spec.dtype, spec.op))

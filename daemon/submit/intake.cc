@@ -200,11 +200,8 @@ Result<Item> toRequest(const SubmissionEntry& entry, const std::string& tail,
                                            " does not belong to process set " +
                                            std::to_string(entry.processSet))});
   request.place = place->place;
-  if (shm::needsRows(kind) && request.spec.shape.empty())
-    return Item(Invalid{
-        entry.requestId,
-        Status(Code::kInvalidArgument, "rank zero tried to " + std::string(shm::opKindName(kind)) +
-                                           " '" + request.name + "', a rank-zero tensor")});
+  // A scalar has no rows: the ranks are told together.
+  if (shm::needsRows(kind) && request.spec.shape.empty()) return Item(std::move(request));
   RUEDA_RETURN_IF_ERROR(takeNumbers(readNumbers(entry, tail), &request, place->size));
   RUEDA_RETURN_IF_ERROR(resolveMemory(entry, origin, place->size, &request));
   return Item(std::move(request));

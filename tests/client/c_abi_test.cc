@@ -277,7 +277,6 @@ TEST_CASE("an operation with a field that makes no sense is an invalid argument"
   rueda_op op = allreduceOf("x", &value);
   SECTION("no struct size") { op.struct_size = 0; }
   SECTION("a kind that is unknown, or has a call of its own") { op.kind = GENERATE(6, 9); }
-  SECTION("an alltoall of a scalar") { op.kind = RUEDA_ALLTOALL; }
   SECTION("unknown data type") { op.dtype = 17; }
   SECTION("unknown reduction") { op.reduce_op = 6; }
   SECTION("a process set that there is not") { op.process_set = 3; }

@@ -186,11 +186,35 @@ TEST_CASE("a name in flight is refused in its process only, and is free afterwar
   CHECK(rueda::kit::runRanks(daemon, 2, body) == "");
 }
 
+TEST_CASE("scalars have no rows to deal out, which all ranks hear, and the session goes on") {
+  DaemonFixture daemon;
+  const auto kind = GENERATE(rueda::shm::OpKind::kAllgather, rueda::shm::OpKind::kAlltoall,
+                             rueda::shm::OpKind::kReducescatter);
+  const bool isMixed = GENERATE(false, true);  // One rank has rows.
+  const auto body = [&](Client& client, int rank) -> std::string {
+    const std::vector<int64_t> shape(isMixed && rank == 1 ? 1 : 0, 2);
+    const float input[2] = {};
+    float output[2] = {};
+    Operation op = rueda::kit::shaped(kind, "x", shape);
+    op.input = input;
+    if (kind == rueda::shm::OpKind::kReducescatter) op.output = output;
+    std::vector<uint64_t> handles;
+    Status status = client.submit({op}, &handles);
+    if (status.isOk()) status = client.wait(handles[0], std::chrono::milliseconds(0));
+    if (status.code() != Code::kMismatch) return status.toString();
+    const std::string text =
+        isMixed ? "tensor shapes for 'x': rank 0 has []" : "a rank-zero tensor";
+    if (status.message().find(text) == std::string::npos) return status.message();
+    float own[kCount] = {};
+    return goesOn(client, "x", own);
+  };
+  CHECK(rueda::kit::runRanks(daemon, 2, body) == "");
+}
+
 TEST_CASE("arguments that only this rank got wrong are refused before anything is submitted") {
   DaemonFixture daemon;
   float data[kCount + 1] = {};
   const std::vector<int64_t> shape = {int64_t{kCount}};
-  const std::vector<int64_t> scalar;
   const std::string longName(rueda::shm::kMaxNameBytes + 1, 'n');
   auto huge = rueda::kit::allreduce("x", shape, data, data);
   huge.count = rueda::shm::kMaxElements + 1;
@@ -202,7 +226,6 @@ TEST_CASE("arguments that only this rank got wrong are refused before anything i
       rueda::kit::broadcast("x", shape, data, 2),
       rueda::kit::broadcast("x", shape, data, -1),
       rueda::kit::broadcast("x", shape, nullptr, 0),
-      rueda::kit::allgather("x", scalar, data),
       rueda::kit::allgather("x", shape, nullptr),
       huge,
   };

@@ -44,7 +44,6 @@ constexpr int kRanks = 3;
 
 // Rows for all ranks lie inside the tensor.
 std::string checkRows(const flow::TensorSpec& spec) {
-  if (spec.shape.empty()) return "rows of a scalar";
   const auto rows = static_cast<uint64_t>(spec.shape.front());
   for (int rank = 0; rank < kRanks; ++rank) {
     const shm::RowRange range = spec.rowsFor(rank, kRanks);
@@ -59,6 +58,9 @@ struct ItemCheck {
     if (request.groupSize < 1 || request.groupSize > shm::kMaxInFlight) return "a group too large";
     std::string wrong = checkSpec(request.spec);
     if (!wrong.empty() || shm::isAgreement(request.spec.kind)) return wrong;
+    // Refused when the ranks are compared; its memory is not looked at.
+    if (shm::needsRows(request.spec.kind) && request.spec.shape.empty())
+      return request.input.segment || request.output.segment ? "memory of no use" : "";
     wrong = checkMemory(request.input, request.spec.bytes());
     if (wrong.empty() && shm::needsRows(request.spec.kind)) wrong = checkRows(request.spec);
     if (!wrong.empty() || shm::gathers(request.spec.kind)) return wrong;

@@ -90,7 +90,7 @@ def body_wrong_splits():
                 call(tensor, splits)
     with pytest.raises(ValueError, match='3 rows cannot be dealt out evenly to 2 ranks'):
         hvd.alltoall(torch.zeros(3))
-    with pytest.raises(ValueError, match='a scalar has no rows'):
+    with pytest.raises(hvd.HorovodInternalError, match='a rank-zero tensor, which has no rows'):
         hvd.alltoall(torch.tensor(1.0))
     with pytest.raises(ValueError, match='1 lists of splits for 2 tensors'):
         hvd.grouped_alltoall([tensor, tensor], [[2, 2]])
@@ -174,7 +174,7 @@ def body_reducescatter_rest():
     assert torch.equal(both[0], shares(total)) and torch.equal(both[1], shares(2 * total))
     both = hvd.synchronize(hvd.grouped_reducescatter_async([tensor, tensor.double()], op=hvd.Sum))
     assert torch.equal(both[1], shares(total.double()))
-    with pytest.raises(ValueError, match='a scalar has no rows'):
+    with pytest.raises(hvd.HorovodInternalError, match='a rank-zero tensor, which has no rows'):
         hvd.reducescatter(torch.tensor(1.0))
     with pytest.raises(ValueError, match='adasum is for allreduce'):
         hvd.reducescatter(tensor, op=hvd.Adasum)

@@ -194,17 +194,29 @@ TEST_CASE("a gather has an input only, a barrier has no memory at all") {
   CHECK(border.parse(entry).isOk());
 }
 
-TEST_CASE("a scalar cannot be gathered: its caller is told, the session goes on") {
+TEST_CASE(
+    "a scalar to gather is taken, without memory: all ranks hear together that it has no rows") {
   Border border;
   SubmissionEntry entry = valid();
   entry.kind = static_cast<uint8_t>(OpKind::kAllgather);
   const auto item = border.parse(entry, {}, "loss");
   REQUIRE(item.isOk());
+  const auto* request = std::get_if<rueda::flow::Request>(&item.value());
+  REQUIRE(request != nullptr);
+  CHECK(request->requestId == 5);
+  CHECK(request->input.segment == nullptr);
+}
+
+TEST_CASE("an operation in a set that the rank does not belong to is told so") {
+  Border border;
+  SubmissionEntry entry = valid();
+  entry.processSet = 7;
+  const auto item = border.parse(entry, {16}, "loss");
+  REQUIRE(item.isOk());
   const auto* invalid = std::get_if<rueda::submit::Invalid>(&item.value());
   REQUIRE(invalid != nullptr);
   CHECK(invalid->requestId == 5);
-  CHECK(invalid->status.code() == Code::kInvalidArgument);
-  CHECK_THAT(invalid->status.message(), Catch::Contains("'loss'"));
+  CHECK(invalid->status.message() == "allreduce 'loss': rank 0 does not belong to process set 7");
 }
 
 TEST_CASE("groups have a bound, and none is a group of one") {
