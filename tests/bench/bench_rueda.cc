@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // rueda's allreduce over the C ABI. A tensor lies in memory from rueda_alloc ("shared") or in
 // memory of the process alone ("private"). usage: bench_rueda FOLDER RANK RANKS SOCKET JOB
-// [isolated] kinds: {shared,private}-{sync,async}, resnet-{sync,async,flat},
+// [isolated] kinds: {shared,private}-{sync,async}, resnet-{sync,async,flat,mixed}, small161-mixed,
 // private-resnet-{sync,async,flat}, {shared,private}-{allgather,alltoall,broadcast,reducescatter},
 // shared-{owned,async}-{allgather,alltoall} (the library places the result, or it is waited for),
 //        open (the first), reopen (close and open again), memory (KiB before open / after it / now)
@@ -159,6 +159,29 @@ class RuedaRank {
     for (rueda_handle handle : handles_) need(rueda_wait(session_, handle, 0), "rueda_wait");
   }
 
+  // As one group, so that all of them are fused as the daemon likes.
+  void submitGroup() {
+    const auto count = static_cast<uint32_t>(operations_.size());
+    need(rueda_submit(session_, operations_.data(), count, handles_.data()), "rueda_submit");
+    for (rueda_handle handle : handles_) need(rueda_wait(session_, handle, 0), "rueda_wait");
+  }
+
+  // Every second gradient becomes one of float16, twice as long.
+  void makeMixed(Work* work) {
+    for (size_t i = 1; i < operations_.size(); i += 2) {
+      operations_[i].dtype = RUEDA_FLOAT16;
+      shapes_[i] *= 2;
+    }
+    work->call = [this] { submitGroup(); };
+    const float sum = float(gang_.ranks() * (gang_.ranks() + 1) / 2);
+    work->wrong = [tensor = work->tensor, slices = work->slices, sum] {
+      std::string wrong;
+      for (size_t i = 0; i < slices.size() && wrong.empty(); i += 2)
+        wrong = wrongValues(tensor + slices[i].offset, slices[i].count, sum);
+      return wrong;
+    };
+  }
+
   // Turns the one operation of `work` into a collective that does not sum in place.
   void makeCollective(const std::string& kind, Work* work) {
     rueda_op& op = operations_[0];
@@ -234,6 +257,10 @@ class RuedaRank {
     Work work;
     const bool set = kind.rfind("resnet-", 0) == 0;
     work.slices = set ? resnet50Slices() : std::vector<Slice>{{0, bytes / sizeof(float)}};
+    if (kind == "small161-mixed") {
+      work.slices.clear();
+      for (size_t i = 0; i < 161; ++i) work.slices.push_back({i * 64, 64});
+    }
     if (kind == "resnet-flat") work.slices = {{0, totalCount(work.slices)}};
     size_t needed = (spanOf(work.slices) + kAlignment) * sizeof(float);
     // The result lies behind.
@@ -250,6 +277,8 @@ class RuedaRank {
       work.call = [this] { runEach(); };
     } else if (kind == "async" || kind == "resnet-async") {
       work.call = [this] { submitEach(); };
+    } else if (kind == "resnet-mixed" || kind == "small161-mixed") {
+      makeMixed(&work);
     } else {
       makeCollective(kind, &work);
     }

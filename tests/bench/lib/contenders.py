@@ -98,10 +98,11 @@ def _torch_sparse(setting):
     return _python("bench_sparse.py", setting, ["torch", _free_port()]), _environment()
 
 
-def _rueda(isolated):
+def _rueda(isolated=False, **variables):
     def launch(setting):
         tail = [setting.socket, setting.job] + (["isolated"] if isolated else [])
-        return _each_rank(setting, [setting.peers.program("bench_rueda")], tail), _environment()
+        return (_each_rank(setting, [setting.peers.program("bench_rueda")], tail),
+                _environment(**variables))
     return launch
 
 
@@ -136,9 +137,10 @@ def _alone(setting):
 
 
 CONTENDERS = {c.name: c for c in (
-    Contender("rueda", ["rueda"], _rueda(False), False, True),
-    Contender("rueda-isolated", ["rueda"], _rueda(True), False, True),
-    Contender("rueda-life", ["rueda"], _rueda(False), False, True),
+    Contender("rueda", ["rueda"], _rueda(), False, True),
+    Contender("rueda-in-order", ["rueda"], _rueda(RUEDA_FUSION_LOOK_BACK="1"), False, True),
+    Contender("rueda-isolated", ["rueda"], _rueda(isolated=True), False, True),
+    Contender("rueda-life", ["rueda"], _rueda(), False, True),
     Contender("rueda-torch", ["rueda", "torch"], _rueda_python("bench_rueda_torch.py"), False,
               True),
     Contender("rueda-train", ["rueda", "torch", "data", "blas"],

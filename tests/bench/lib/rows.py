@@ -162,6 +162,9 @@ def _resnet_rows(ranks):
                  RESNET_AGAINST_TORCH[ranks]),
                 ("async-flat", ("rueda", "resnet-async"), [("rueda", "resnet-flat")],
                  RESNET_AGAINST_FLAT),
+                # float32 and float16 by turns: fused with look-ahead, or only what is adjacent.
+                ("mixed-in-order", ("rueda", "resnet-mixed"),
+                 [("rueda-in-order", "resnet-mixed")], NONE),
                 ("async-proto", ("rueda", "resnet-async"), prototype, NONE),
                 ("sync-proto", ("rueda", "resnet-sync"), [("proto", "resnet-sync")], NONE),
                 ("py-shared-async-torchgloo", ("rueda-torch", "shared-resnet-async"), torch,
@@ -217,6 +220,8 @@ def comparison_rows():
         for size in COLLECTIVE_SIZES:
             rows += _collective_rows(ranks, size)
         rows += _resnet_rows(ranks)
+        rows.append(_row("mixed-in-order", ranks, "small161", ("rueda", "small161-mixed"),
+                         [("rueda-in-order", "small161-mixed")]))
         rows += _busy_rows(ranks, "4B") + _busy_rows(ranks, "1M")
         if ranks == 2:
             rows += [_row("train", 2, model, ("rueda-train", model), [("alone-train", model)],
