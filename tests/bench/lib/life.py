@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows without a peer: opening, memory, and what everything costs while nothing happens."""
+import os
 import statistics
 import time
 from fnmatch import fnmatchcase
 
 from lib.daemon import cpu_seconds, memory_mib, thread_count
 from lib.gang import GangError
+from lib.measure import busy_cores
 from lib.peers import say
 from lib.report import failed_line, value_line
 
-REOPEN_LIMIT_MS = 20.0     # Close and open again.
+REOPEN_LIMIT_MS = 20.0     # Close and open again, also while all cores are busy.
+REOPENS = 200              # While they are.
 IDLE_LIMIT_PERCENT = 0.1   # Of one core, for daemon and clients together.
 MEMORY_BYTES = 64 << 20    # Two fused tensors of this size, then memory is read again.
 
-NAMES = ("open-r2-ms", "reopen-r2-ms", "reopen-p99-r2-ms", "open-r4-ms", "reopen-r4-ms",
+NAMES = ("open-r2-ms", "reopen-r2-ms", "reopen-p99-r2-ms", "reopen-busy-r2-ms",
+         "reopen-busy-p99-r2-ms", "open-r4-ms", "reopen-r4-ms", "reopen-busy-r4-ms",
          "memory-daemon-empty-rss-mib", "memory-daemon-empty-pss-mib", "memory-daemon-job-rss-mib",
          "memory-daemon-job-pss-mib", "memory-daemon-after-64M-pss-mib", "memory-client-open-mib",
          "memory-client-after-64M-mib", "idle-cpu-percent", "idle-daemon-cpu-percent",
@@ -59,6 +63,9 @@ def _two_ranks(bench, daemon, lines, quick):
     rounds = [gang.run("reopen", 0, 10) for _ in range(3 if quick else 5)]
     _put(lines, "reopen-r2-ms", statistics.median(s.p50 for s in rounds) / 1e3, REOPEN_LIMIT_MS)
     _put(lines, "reopen-p99-r2-ms", max(s.p99 for s in rounds) / 1e3)
+    busy = _reopen_busy(gang)
+    _put(lines, "reopen-busy-r2-ms", busy.mean / 1e3, REOPEN_LIMIT_MS)
+    _put(lines, "reopen-busy-p99-r2-ms", busy.p99 / 1e3)
 
 
 def _four_ranks(bench, _daemon, lines, quick):
@@ -67,6 +74,12 @@ def _four_ranks(bench, _daemon, lines, quick):
     _put(lines, "open-r4-ms", gang.run("open", 0, 1).p50 / 1e3)
     rounds = [gang.run("reopen", 0, 10) for _ in range(3 if quick else 5)]
     _put(lines, "reopen-r4-ms", statistics.median(s.p50 for s in rounds) / 1e3, REOPEN_LIMIT_MS)
+    _put(lines, "reopen-busy-r4-ms", _reopen_busy(gang).mean / 1e3, REOPEN_LIMIT_MS)
+
+
+def _reopen_busy(gang):
+    with busy_cores(os.cpu_count() or 1):
+        return gang.run("reopen", 0, REOPENS)
 
 
 def _idle(daemon, gang, lines, seconds):
