@@ -248,7 +248,8 @@ def test_options_of_horovodrun_are_accepted():
     result = run('-np', '1', *options, '--', 'true')
     assert result.returncode == 0, result.stderr
     lines = result.stderr.splitlines()
-    assert len(lines) == 1 and 'INFO' in lines[0] and '--cycle-time-ms' in lines[0]
+    assert len(lines) == 1 and 'INFO' in lines[0] and '--autotune' in lines[0]
+    assert '--cycle-time-ms' not in lines[0]
     assert '--log-level' not in lines[0]
 
 

@@ -12,17 +12,41 @@ import pytest
 from launching import RUN, run, wait_for
 
 
-@pytest.mark.parametrize('options, setting', [
-    (['--stall-check-warning-time-seconds', '0'], 'stall-warn-ms'),
-    (['--fusion-threshold-mb', '99999999999999'], 'fusion-bytes')])
-def test_a_setting_that_the_daemon_refuses_ends_the_job_before_it_begins(tmp_path, options,
-                                                                          setting):
+def test_a_daemon_that_refuses_its_settings_ends_the_job_before_it_begins(tmp_path):
     # Ranks ran without a daemon, and those that called init() said "Connection refused" after 5 s.
-    result = run('-np', '1', *options, 'touch', str(tmp_path / 'started'))
+    daemon = tmp_path / 'daemon'
+    daemon.write_text('#!/bin/sh\nexec ruedad --workers 99 "$@"\n')
+    daemon.chmod(0o755)
+    result = run('-np', '1', 'touch', str(tmp_path / 'started'),
+                 env={**os.environ, 'RUEDA_DAEMON': str(daemon)})
     assert result.returncode == 2 and not (tmp_path / 'started').exists()
     lines = result.stderr.splitlines()
-    assert len(lines) == 2 and setting in lines[0], lines
+    assert len(lines) == 2 and 'workers' in lines[0], lines
     assert lines[1] == 'ruedarun: the daemon ended: exit code 2'
+
+
+PRINT = """
+import os
+for name in ('FUSION_THRESHOLD', 'CYCLE_TIME', 'STALL_CHECK_TIME_SECONDS',
+             'STALL_SHUTDOWN_TIME_SECONDS', 'STALL_CHECK_DISABLE', 'TIMELINE',
+             'TIMELINE_MARK_CYCLES'):
+    values = {os.environ.get(prefix + name) for prefix in ('RUEDA_', 'HOROVOD_')}
+    print(name, *values)
+"""
+
+
+def test_settings_of_the_job_reach_the_ranks_under_both_names():
+    result = run('-np', '1', '--fusion-threshold-mb', '32', '--cycle-time-ms', '3.5',
+                 '--stall-check-warning-time-seconds', '0', '--no-stall-check',
+                 '--stall-check-shutdown-time-seconds', '60', '--timeline-filename', '/tmp/t.json',
+                 '--timeline-mark-cycles', sys.executable, '-c', PRINT,
+                 env={**os.environ, 'HOROVOD_CYCLE_TIME': '7'})
+    assert result.stdout.splitlines() == [
+        'FUSION_THRESHOLD 33554432', 'CYCLE_TIME 3.5', 'STALL_CHECK_TIME_SECONDS 0',
+        'STALL_SHUTDOWN_TIME_SECONDS 60', 'STALL_CHECK_DISABLE 1', 'TIMELINE /tmp/t.json',
+        'TIMELINE_MARK_CYCLES 1']
+    result = run('-np', '1', sys.executable, '-c', PRINT)
+    assert result.stdout.splitlines()[1] == 'CYCLE_TIME None'
 
 
 def test_a_daemon_that_dies_at_its_start_is_named(tmp_path):
@@ -79,7 +103,7 @@ def test_closed_standard_descriptors_are_as_good_as_the_null_device(size, closed
 
 @pytest.mark.parametrize('option, value', [
     ('--grace-period', 'nan'), ('--grace-period', '-1'), ('--grace-period', 'inf'),
-    ('--fusion-threshold-mb', 'inf'), ('--stall-check-warning-time-seconds', 'nan')])
+    ('--fusion-threshold-mb', 'inf'), ('--fusion-threshold-mb', '-1'), ('--cycle-time-ms', '-2'), ('--stall-check-warning-time-seconds', 'nan')])
 def test_numbers_that_mean_nothing_are_refused(option, value):
     # With nan for the grace period a rank that ignored SIGTERM was never killed.
     result = run('-np', '1', option, value, 'true')

@@ -13,17 +13,15 @@ import math
 _WITHOUT_EFFECT = {
     0: ['--disable-cache', '--hierarchical-allreduce', '--no-hierarchical-allreduce',
         '--hierarchical-allgather', '--no-hierarchical-allgather', '--torus-allreduce',
-        '--no-torus-allreduce', '--autotune', '--no-autotune', '--timeline-mark-cycles',
-        '--no-timeline-mark-cycles', '--no-stall-check', '--stall-check',
-        '--mpi-threads-disable',
+        '--no-torus-allreduce', '--autotune', '--no-autotune', '--mpi-threads-disable',
         '--no-mpi-threads-disable', '--tcp', '--log-with-timestamp', '--log-without-timestamp',
         '--log-hide-timestamp', '--no-log-hide-timestamp', '--gloo', '--mpi', '--jsrun'],
     1: ['--network-interfaces', '--network-interface', '--config-file', '-p', '--ssh-port', '-i',
-        '--ssh-identity-file', '--cycle-time-ms', '--cache-capacity',
+        '--ssh-identity-file', '--cache-capacity',
         '--autotune-log-file', '--autotune-warmup-samples', '--autotune-steps-per-sample',
         '--autotune-bayes-opt-max-samples', '--autotune-gaussian-process-noise', '--min-np',
         '--min-num-proc', '--max-np', '--max-num-proc', '--slots-per-host', '--elastic-timeout',
-        '--reset-limit', '--timeline-filename', '--mpi-args', '--binding-args',
+        '--reset-limit', '--mpi-args', '--binding-args',
         '--num-nccl-streams', '--thread-affinity', '--gloo-timeout-seconds'],
     2: ['--blacklist-cooldown-range'],
 }
@@ -67,19 +65,14 @@ def _parser():
                         help='write output to DIR/rank.N/stdout and stderr as well')
     parser.add_argument('--start-timeout', type=_positive, metavar='S',
                         help='seconds for all ranks to arrive in init(); default 30')
-    parser.add_argument('--grace-period', type=_seconds, default=5.0, metavar='S',
+    parser.add_argument('--grace-period', type=_at_least_0, default=5.0, metavar='S',
                         help='seconds between SIGTERM and SIGKILL; default 5')
     parser.add_argument('--private', action='store_true',
                         help='use a private daemon even where one runs as a service')
     parser.add_argument('--as-horovod', action='store_true',
                         help='in the ranks, `import horovod` gives rueda; refused where Horovod is '
                              'installed, unless RUEDA_AS_HOROVOD_FORCE=1')
-    parser.add_argument('--fusion-threshold-mb', type=_finite, metavar='MB',
-                        help='largest operation made of several; 0: none (private daemon)')
-    parser.add_argument('--stall-check-warning-time-seconds', type=_finite, metavar='S',
-                        help='report an operation that waits for ranks after S (private daemon)')
-    parser.add_argument('--stall-check-shutdown-time-seconds', type=int, metavar='S',
-                        help='fail it after S; 0: never (private daemon)')
+    _add_settings(parser)
     parser.add_argument('--log-level', type=str.upper, choices=list(_LOG_LEVELS),
                         help='how much a private daemon logs; default WARNING')
     parser.add_argument('--verdict-file', help=argparse.SUPPRESS)  # For rueda.run().
@@ -90,6 +83,48 @@ def _parser():
                                 default=argparse.SUPPRESS)
     parser.add_argument('command', nargs=argparse.REMAINDER, help='the program of each rank')
     return parser
+
+
+# The option that sets each variable of the ranks, and how its value becomes that of the variable.
+_SETTINGS = {
+    'FUSION_THRESHOLD': ('fusion_threshold_mb', lambda mb: int(mb * (1 << 20))),
+    'CYCLE_TIME': ('cycle_time_ms', lambda ms: f'{ms:g}'),
+    'STALL_CHECK_TIME_SECONDS': ('stall_check_warning_time_seconds', lambda s: f'{s:g}'),
+    'STALL_SHUTDOWN_TIME_SECONDS': ('stall_check_shutdown_time_seconds', lambda s: f'{s:g}'),
+    'STALL_CHECK_DISABLE': ('no_stall_check', int),
+    'TIMELINE': ('timeline_filename', str),
+    'TIMELINE_MARK_CYCLES': ('timeline_mark_cycles', int),
+}
+
+
+def _add_settings(parser):
+    group = parser.add_argument_group('settings of the job, which win over variables')
+    group.add_argument('--fusion-threshold-mb', type=_at_least_0, metavar='MB',
+                       help='largest operation made of several; 0: none')
+    group.add_argument('--cycle-time-ms', type=_at_least_0, metavar='MS',
+                       help='collect operations for that long before they run; 0: do not')
+    group.add_argument('--stall-check-warning-time-seconds', type=_at_least_0, metavar='S',
+                       help='report an operation that waits for ranks after S; 0: never')
+    group.add_argument('--stall-check-shutdown-time-seconds', type=_at_least_0, metavar='S',
+                       help='fail it after S; 0: never')
+    group.add_argument('--no-stall-check', action='store_const', const=True, default=None,
+                       help='neither')
+    group.add_argument('--stall-check', dest='no_stall_check', action='store_const', const=False,
+                       help=argparse.SUPPRESS)
+    group.add_argument('--timeline-filename', metavar='FILE',
+                       help='write a timeline of the operations there')
+    group.add_argument('--timeline-mark-cycles', action='store_const', const=True, default=None,
+                       help='with the beginnings of cycles')
+    group.add_argument('--no-timeline-mark-cycles', dest='timeline_mark_cycles',
+                       action='store_const', const=False, help=argparse.SUPPRESS)
+
+
+def settings(options):
+    """Variables of the ranks, without their prefixes, that the options set."""
+    given = {variable: (getattr(options, name), convert)
+             for variable, (name, convert) in _SETTINGS.items()}
+    return {variable: str(convert(value)) for variable, (value, convert) in given.items()
+            if value is not None}
 
 
 def _positive(text):
@@ -106,7 +141,7 @@ def _finite(text):
     return value
 
 
-def _seconds(text):
+def _at_least_0(text):
     value = _finite(text)
     if value < 0:
         raise argparse.ArgumentTypeError(f'{text} must not be less than 0')
@@ -139,11 +174,4 @@ def parse(arguments):
 def daemon_arguments(options):
     """What a private daemon is started with, from the options that concern it."""
     level = options.log_level or ('INFO' if options.verbose else 'WARNING')
-    arguments = ['--log-level', _LOG_LEVELS[level]]
-    if options.fusion_threshold_mb is not None:
-        arguments += ['--fusion-bytes', str(int(options.fusion_threshold_mb * (1 << 20)))]
-    if options.stall_check_warning_time_seconds is not None:
-        arguments += ['--stall-warn-ms', str(int(options.stall_check_warning_time_seconds * 1000))]
-    if options.stall_check_shutdown_time_seconds is not None:
-        arguments += ['--stall-shutdown-seconds', str(options.stall_check_shutdown_time_seconds)]
-    return arguments
+    return ['--log-level', _LOG_LEVELS[level]]

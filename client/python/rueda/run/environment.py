@@ -27,9 +27,14 @@ def of_rank(base, rank, job):
     return environment
 
 
-def with_settings(base, settings):
-    """A copy of `base` with the `NAME=VALUE` of --env; a bare NAME stays as it is."""
+def with_settings(base, settings, options=()):
+    """A copy of `base` with the `NAME=VALUE` of --env, where a bare NAME stays as it is.
+
+    `options`: variables without their prefix, which come under both names.
+    """
     environment = dict(base)
+    for name, value in dict(options).items():
+        environment['RUEDA_' + name] = environment['HOROVOD_' + name] = value
     for setting in settings:
         name, equals, value = setting.partition('=')
         if equals:

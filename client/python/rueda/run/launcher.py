@@ -114,7 +114,7 @@ def _supervise(options, job, signals, guard, daemon):
 
 def _base_environment(options):
     """What the environments of all ranks have in common, but for the job."""
-    base = environment.with_settings(os.environ, options.env)
+    base = environment.with_settings(os.environ, options.env, arguments.settings(options))
     return _alias.environment(base) if options.as_horovod else base
 
 
