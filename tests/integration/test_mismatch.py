@@ -202,7 +202,6 @@ def _wrong_arguments(rank):
             'dimension': native.make_op(native.ALLREDUCE, 'x', buffer, shape=(-1,)),
             'huge': native.make_op(native.ALLREDUCE, 'x', buffer, shape=(1 << 40, 1 << 40)),
             'name': native.make_op(native.ALLREDUCE, 'n' * 1025, buffer),
-            'scalar gather': native.make_op(native.ALLGATHER, 'x', buffer, shape=()),
         }
         codes = {name: native.failure_of(session.submit, op)[0] for name, op in wrong.items()}
         buffer.fill(rank.number)

@@ -18,7 +18,7 @@ HELLO, WELCOME, REFUSED, JOB_READY, ALLOC_SEGMENT, SEGMENT_GRANTED, SEGMENT_READ
     GOODBYE, JOB_FAILED, FORMING_NOTICE = range(1, 12)
 TAIL, SUBMIT, WAIT_DIRECT, WAIT_REQUEST, WAIT_END, RELEASE, FETCH = range(1, 8)
 
-HELLO_FORMAT = '=IHHHHiiiiII128s256s'
+HELLO_FORMAT = '=IHHHHiiiiII128s256s4xqqqqii'
 SEGMENT_FORMAT = '=IHHiIiIQ512s'
 NOTICE_FORMAT = '=IHHii1024s'
 HELLO_BYTES = struct.calcsize(HELLO_FORMAT)
@@ -35,11 +35,11 @@ _MAX_PACKET = 4096
 
 def hello(job=b'job', rank=0, size=1, local_rank=None, local_size=None, versions=(1, 1),
           magic=MAGIC, kind=HELLO, announced=HELLO_BYTES, start_ms=20000, isolated=0,
-          host=b'hostile'):
+          host=b'hostile', knobs=(0, 0, 0, 0, 0, 0)):
     """A Hello packet; every field can be wrong. `job` of 128 bytes has no terminator."""
     return struct.pack(HELLO_FORMAT, magic, kind, announced, *versions, rank, size,
                        rank if local_rank is None else local_rank,
-                       size if local_size is None else local_size, start_ms, isolated, job, host)
+                       size if local_size is None else local_size, start_ms, isolated, job, host, *knobs)
 
 
 def segment_message(kind, number=0, size=0):
@@ -55,20 +55,20 @@ def plain(kind):
 
 def submission(kind=SUBMIT, op=0, dtype=7, reduce_op=1, name=b'x', shape=(), flags=0, request=1,
                memory=(0, 0, 0, 0), fetch=0, scales=(1.0, 1.0), root=0, direct=0, group=(0, 0),
-               name_bytes=None, ndim=None):
+               name_bytes=None, ndim=None, process_set=0, priority=0, numbers=()):
     """The 128-byte slots of one submission.
 
-    `memory`: in segment, out segment, in offset, out offset.
+    `memory`: in segment, out segment, in offset, out offset. `numbers` follow the shape.
     """
-    tail = struct.pack(f'={len(shape)}q', *shape) + name
+    tail = struct.pack(f'={len(shape) + len(numbers)}q', *shape, *numbers) + name
     in_segment, out_segment, in_offset, out_offset = memory
-    first = struct.pack('=BBBBHBBQIIQQQddiIII48s', kind, op, dtype, reduce_op,
+    first = struct.pack('=BBBBHBBQIIQQQddiIIIIi40s', kind, op, dtype, reduce_op,
                         len(name) if name_bytes is None else name_bytes,
                         len(shape) if ndim is None else ndim, flags, request, in_segment,
-                        out_segment, in_offset, out_offset, fetch, *scales, root, direct, *group,
-                        tail[:48])
+                        out_segment, in_offset, out_offset, fetch or len(numbers), *scales, root,
+                        direct, *group, process_set, priority, tail[:40])
     slots = [first]
-    for at in range(48, len(tail), 120):
+    for at in range(40, len(tail), 120):
         slots.append(struct.pack('=B7x120s', TAIL, tail[at:at + 120]))
     return slots
 
