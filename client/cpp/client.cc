@@ -121,8 +121,7 @@ Status Client::checkResult(const Operation& op) const {
 
 // A job of one rank: the result is the scaled input.
 Status Client::runAlone(const Operation& op) {
-  if (op.lacksRows())
-    return {Code::kMismatch, describe(op) + ": a rank-zero tensor has no rows"};
+  if (op.lacksRows()) return {Code::kMismatch, describe(op) + ": a rank-zero tensor has no rows"};
   if (shm::gathers(op.kind)) return gatherAlone(op);
   if (op.count == 0 || op.kind == OpKind::kBarrier) return Status::ok();
   const void* input = op.input;

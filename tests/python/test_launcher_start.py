@@ -103,7 +103,8 @@ def test_closed_standard_descriptors_are_as_good_as_the_null_device(size, closed
 
 @pytest.mark.parametrize('option, value', [
     ('--grace-period', 'nan'), ('--grace-period', '-1'), ('--grace-period', 'inf'),
-    ('--fusion-threshold-mb', 'inf'), ('--fusion-threshold-mb', '-1'), ('--cycle-time-ms', '-2'), ('--stall-check-warning-time-seconds', 'nan')])
+    ('--fusion-threshold-mb', 'inf'), ('--fusion-threshold-mb', '-1'), ('--cycle-time-ms', '-2'),
+    ('--stall-check-warning-time-seconds', 'nan')])
 def test_numbers_that_mean_nothing_are_refused(option, value):
     # With nan for the grace period a rank that ignored SIGTERM was never killed.
     result = run('-np', '1', option, value, 'true')

@@ -39,7 +39,8 @@ def hello(job=b'job', rank=0, size=1, local_rank=None, local_size=None, versions
     """A Hello packet; every field can be wrong. `job` of 128 bytes has no terminator."""
     return struct.pack(HELLO_FORMAT, magic, kind, announced, *versions, rank, size,
                        rank if local_rank is None else local_rank,
-                       size if local_size is None else local_size, start_ms, isolated, job, host, *knobs)
+                       size if local_size is None else local_size, start_ms, isolated, job, host,
+                       *knobs)
 
 
 def segment_message(kind, number=0, size=0):
