@@ -302,7 +302,13 @@ Status Client::submit(const std::vector<Operation>& ops, std::vector<uint64_t>* 
     return {Code::kResourceExhausted, "a group of " + std::to_string(ops.size()) +
                                           " operations; fewer than " +
                                           std::to_string(shm::kMaxInFlight) + " are allowed"};
-  for (const Operation& op : ops) RUEDA_RETURN_IF_ERROR(checkOperation(op));
+  for (const Operation& op : ops) {
+    RUEDA_RETURN_IF_ERROR(checkOperation(op));
+    if (op.processSet != ops.front().processSet)
+      return {Code::kInvalidArgument,
+              describe(op) + " is of process set " + std::to_string(op.processSet) +
+                  ", the first of its group of " + std::to_string(ops.front().processSet)};
+  }
   std::vector<Submission> submissions(ops.size());
   Status status;
   for (size_t i = 0; i < ops.size() && status.isOk(); ++i) {

@@ -201,6 +201,25 @@ TEST_CASE("one name is in flight in several sets at once") {
   CHECK(runRanks(daemon, 3, body) == "");
 }
 
+TEST_CASE("a group is of one process set") {
+  DaemonFixture daemon;
+  const auto body = [](Client& client, int) -> std::string {
+    const auto set = client.addProcessSet({0});
+    if (client.rank() == 1) return "";
+    float values[2] = {};
+    const std::vector<int64_t> one = {1};
+    std::vector<Operation> ops = {rueda::kit::allreduce("a", one, &values[0], &values[0]),
+                                  rueda::kit::allreduce("b", one, &values[1], &values[1])};
+    ops[0].processSet = set.value();
+    std::vector<uint64_t> handles;
+    const Status status = client.submit(ops, &handles);
+    return status.message() == "allreduce 'b' is of process set 0, the first of its group of 1"
+               ? ""
+               : status.toString();
+  };
+  CHECK(runRanks(daemon, 2, body) == "");
+}
+
 TEST_CASE("a set that waits does not hold up another one") {
   DaemonFixture daemon;
   std::atomic<bool> mayCome{false};
