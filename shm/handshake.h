@@ -5,6 +5,7 @@
 // size, little-endian, text NUL-terminated within its field. The first message of a client is
 // Hello.
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -13,8 +14,8 @@
 namespace rueda::shm {
 
 constexpr uint32_t kMessageMagic = 0x52554544;  // "RUED"
-constexpr uint16_t kProtocolMin = 1;
-constexpr uint16_t kProtocolMax = 1;
+constexpr uint16_t kProtocolMin = 2;            // 2: process sets, numbers, knobs.
+constexpr uint16_t kProtocolMax = 2;
 constexpr uint32_t kMaxMessageBytes = 2048;
 constexpr uint32_t kMaxSegments = 1024;  // Tensor segments of one job.
 
@@ -44,22 +45,24 @@ struct Knobs {
   int64_t cycleMicros;      // Operations are collected for that long.
   int64_t stallWarnMs;      // After that long the log says who is waited for.
   int64_t stallShutdownMs;  // After that long the job fails.
-  int32_t groupsApart;      // 1: groups fuse with their own members only.
-  int32_t fusionLookBack;   // Operations back that one may look for another to join.
+  int32_t groupsApart;      // 1: groups fuse with their own members only; -1: with others too.
+  int32_t fusionLookBack;   // Operations back that one may look for another to join; -1: one.
 };
 static_assert(sizeof(Knobs) == 40);
 
 struct Hello {
   MessageHeader header;
-  uint16_t protocolMin, protocolMax;
+  uint16_t protocolMin, protocolMax;  // Here in every version.
   int32_t rank, size;
   int32_t localRank, localSize;
   uint32_t startTimeoutMs;
   uint32_t isolated;
   char job[128];
   char hostname[256];
+  uint32_t reserved;
   Knobs knobs;
 };
+static_assert(offsetof(Hello, protocolMin) == 8 && offsetof(Hello, knobs) == 424);
 
 struct Welcome {
   MessageHeader header;

@@ -89,7 +89,7 @@ struct CompletionEntry {
   int32_t code;             //   4  Code
   uint64_t requestId;       //   8
   uint32_t textBytes;       //  16  at most kMaxTextBytes
-  uint32_t gatherRanks;     //  20  allgather: ranks that gave rows; else 0
+  uint32_t gatherRanks;     //  20  of a gather: ranks of the process set; else 0
   uint32_t directIndex;     //  24  where the direct path goes on, if hasDirectIndex
   uint32_t hasDirectIndex;  //  28
   int64_t value;            //  32  join: the rank that joined last; add set: its id

@@ -188,16 +188,18 @@ int32_t rueda_describe_dtype(uint32_t dtype, rueda_dtype_info* info) {
   });
 }
 
-int32_t rueda_options_init(rueda_options* options) {
-  if (options == nullptr || options->struct_size < sizeof(rueda_options))
+int32_t rueda_options_init(rueda_options* caller) {
+  if (caller == nullptr || caller->struct_size < offsetof(rueda_options, fusion_bytes))
     return invalid("struct_size is not set");
   return guarded([&]() -> Status {
     RUEDA_ASSIGN_OR_RETURN(const Options found, rueda::client::optionsFromEnvironment());
+    rueda_options known{};
+    rueda_options* const options = &known;
     if (found.socket.size() >= sizeof options->socket || found.job.size() >= sizeof options->job ||
         found.hostname.size() >= sizeof options->hostname)
       return {Code::kInvalidArgument, "RUEDA_SOCKET, RUEDA_JOB or RUEDA_HOSTNAME is too long"};
-    std::memset(options, 0, sizeof *options);
-    options->struct_size = sizeof *options;
+    // An older caller has fewer fields.
+    options->struct_size = std::min<uint32_t>(caller->struct_size, sizeof known);
     options->rank = found.rank;
     options->size = found.size;
     options->local_rank = found.localRank;
@@ -215,6 +217,7 @@ int32_t rueda_options_init(rueda_options* options) {
     rueda::shm::copyText(options->socket, sizeof options->socket, found.socket);
     rueda::shm::copyText(options->job, sizeof options->job, found.job);
     rueda::shm::copyText(options->hostname, sizeof options->hostname, found.hostname);
+    std::memcpy(caller, &known, known.struct_size);
     return Status::ok();
   });
 }

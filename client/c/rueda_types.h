@@ -99,8 +99,8 @@ typedef struct rueda_options {
   int64_t cycle_us;          /* operations are collected for that long before they run */
   int64_t stall_warn_ms;     /* after that long the daemon's log says who is waited for */
   int64_t stall_shutdown_ms; /* after that long the job fails with RUEDA_STALLED */
-  int32_t groups_apart;      /* 1: groups fuse with their own members only */
-  int32_t fusion_look_back;  /* operations back that one may look for another to join */
+  int32_t groups_apart;      /* 1: groups fuse with their own members only; -1: with others too */
+  int32_t fusion_look_back;  /* operations back that one may look for another to join; -1: one */
 } rueda_options;
 
 /* One collective operation. Zero-initialise, set struct_size, fill what the kind needs.
@@ -130,7 +130,7 @@ typedef struct rueda_op {
                             the other ranks get theirs */
   void** result;     /* rueda_run with output NULL: gets the address of the result in memory as from
                         rueda_alloc, which rueda_free gives back; NULL for a result of no bytes */
-  int64_t* received; /* rueda_run: gets the rows from each rank, `size` values; may be NULL */
+  int64_t* received; /* rueda_run: gets the rows from each rank of the set; may be NULL */
   uint32_t process_set; /* from rueda_add_process_set; 0: all ranks of the job */
   int32_t priority;     /* of what is complete at one moment the highest runs first */
 } rueda_op;

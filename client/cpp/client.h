@@ -127,7 +127,8 @@ class Client : private WaitNotes {
   DirectPath direct_;
   ProcessSets sets_;
   std::mutex stagingMutex_;
-  uint64_t directNote_ = 0;  // Of the one thread in the direct path.
+  std::mutex agreementMutex_;  // One change of the process sets at a time.
+  uint64_t directNote_ = 0;    // Of the one thread in the direct path.
   // Guarded by mutex_.
   std::mutex mutex_;
   shm::RingConsumer completions_;

@@ -18,6 +18,9 @@
 
 namespace rueda::client {
 
+// How long a segment that a peer has shown may take to arrive.
+constexpr int kSegmentTimeoutMs = 10000;
+
 class Connection {
  public:
   // Connects, greets, and waits until all ranks of the job are there. Blocking.

@@ -6,12 +6,6 @@ namespace rueda::client {
 
 using shm::OpKind;
 
-namespace {
-
-constexpr int kSegmentTimeoutMs = 10000;
-
-}  // namespace
-
 bool DirectPath::needsStaging(const Operation& op) const {
   if (op.kind == OpKind::kBarrier) return false;
   if (op.bytes() <= (shm::gathers(op.kind) ? shm::kRowCopyBytes : shm::kCopyBytes)) return false;

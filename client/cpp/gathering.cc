@@ -12,12 +12,6 @@ namespace rueda::client {
 using shm::Code;
 using shm::Status;
 
-namespace {
-
-constexpr int kSegmentTimeoutMs = 10000;
-
-}  // namespace
-
 // REQUIRES: mutex_ held.
 void Client::freeGatherInput(uint64_t id) {
   const auto input = gatherInputs_.find(id);

@@ -28,7 +28,6 @@ namespace {
 
 constexpr size_t kMailboxCapacity = 1 << 20;  // More than all clients' operations in flight.
 constexpr int kMaxItemsPerTurn = 64;  // Of one client, so that a flood cannot starve others.
-constexpr milliseconds kTick{100};
 
 template <typename Matches>
 void removeDirectWaits(Job* job, const Matches& matches) {
@@ -101,19 +100,27 @@ std::optional<microseconds> Engine::sleepLimit() {
   const auto nap = doorbells_.announceSleep(now_);
   if (lobby_.hasEvents()) return microseconds(0);
   if (nap) return nap;
+  std::optional<flow::TimePoint> wakeAt;  // The end of a cycle that operations wait for.
   for (const auto& [serial, job] : jobs_.all())
-    if (!job->runnable.empty() && !job->hasEnoughReducing())  // Waits for the end of its cycle.
-      return std::max(microseconds(0), std::chrono::duration_cast<microseconds>(
-                                           job->cycleEnds - steady_clock::now()) +
-                                           microseconds(1));
+    if (!job->runnable.empty() && !job->hasEnoughReducing())
+      wakeAt = std::min(wakeAt.value_or(job->cycleEnds), job->cycleEnds);
   const bool idle = std::all_of(jobs_.all().begin(), jobs_.all().end(), [](const auto& entry) {
     const Job& job = *entry.second;
     return job.state != Job::State::kForming && job.sets.empty() && job.directWaits.empty();
   });
   const bool mayEndAlone = options_.endWithLastClient && !hadClient_;
-  if (idle && !stopBy_ && !lobby_.needsTick() && !mayEndAlone) return std::nullopt;
-  const auto left = std::chrono::duration_cast<milliseconds>(nextTick_ - steady_clock::now());
-  return std::clamp(left + milliseconds(1), milliseconds(1), kTick);
+  const bool needsTick = !idle || stopBy_ || lobby_.needsTick() || mayEndAlone;
+  if (!needsTick && !wakeAt) return std::nullopt;
+  const auto now = steady_clock::now();
+  const auto until = [now](flow::TimePoint time) {
+    return std::chrono::duration_cast<microseconds>(time - now);
+  };
+  microseconds limit = wakeAt ? std::max(microseconds(0), until(*wakeAt) + microseconds(1)) : kTick;
+  if (needsTick)
+    limit = std::min<microseconds>(
+        limit,
+        std::clamp<microseconds>(until(nextTick_) + milliseconds(1), milliseconds(1), kTick));
+  return limit;
 }
 
 void Engine::handleReady(const base::Ready& ready) {
@@ -203,15 +210,14 @@ void Engine::acceptRequest(Session* session, Job* job, Request request) {
     return lobby_.expel(session->id(),
                         Status(Code::kProtocolError, "submission before the job is complete"));
   if (request.group != 0) request.group |= static_cast<uint64_t>(request.rank + 1) << 40;
-  negotiate::TensorTable& table = *job->sets.find(request.set);
   observe::WaitedFor operation;
   if (request.blocking)
     operation = {describeOperation(request.spec.kind, request.name, request.set),
-                 table.members().size()};
+                 job->sets.find(request.set)->members().size()};
   Outcome outcome;
   outcome.session = request.session;
   outcome.requestId = request.requestId;
-  outcome.status = job->state == Job::State::kRunning ? table.add(&request) : job->failure;
+  outcome.status = job->state == Job::State::kRunning ? job->sets.add(&request) : job->failure;
   if (!outcome.status.isOk()) return deliver(std::move(outcome));
   if (operation.ranks > 0)
     job->requestWaits[static_cast<size_t>(session->greeting.rank)][outcome.requestId] = operation;
@@ -250,10 +256,7 @@ void Engine::acceptNote(Session* session, Job* job, const submit::WaitNote& note
 }
 
 void Engine::negotiateAndDispatch(Job* job) {
-  std::vector<Decision> ready;
-  for (const auto& [set, table] : job->sets.all())
-    for (Decision& decision : table->takeReady()) ready.push_back(std::move(decision));
-  for (Decision& decision : ready) {
+  for (Decision& decision : job->sets.takeReady()) {
     const OpKind kind = decision.spec().kind;
     if (!decision.error.isOk())
       endDecision(job, decision, decision.error);

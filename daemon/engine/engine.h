@@ -23,6 +23,9 @@
 
 namespace rueda::engine {
 
+// How often the engine looks at the clock while something waits.
+constexpr std::chrono::milliseconds kTick{100};
+
 struct EngineOptions {
   LobbyOptions lobby;
   submit::QuotaLimits quota;

@@ -20,7 +20,6 @@ using std::chrono::milliseconds;
 
 namespace {
 
-constexpr milliseconds kTick{100};
 constexpr std::chrono::seconds kFirstClientLimit{
     30};  // A private daemon that nobody comes to ends.
 
@@ -152,8 +151,7 @@ void Engine::handleTick() {
   lobby_.tick(now_);
   for (auto& [serial, job] : jobs_.all()) {
     if (job->state != Job::State::kRunning) continue;
-    for (const auto& [set, table] : job->sets.all())
-      if (table->releaseGroups(now_ - kTick)) touched_.push_back(serial);
+    if (job->sets.releaseGroups(now_ - kTick)) touched_.push_back(serial);
     untangle(job.get());
     reportDeadlock(job.get(), true);
     const milliseconds warn = job->settings.stallWarn;

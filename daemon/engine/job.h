@@ -47,9 +47,9 @@ struct DirectWait {
   bool isWithdrawn = false;  // It has been woken, to come to the ring.
 };
 
-// An allgather whose rows the ranks are copying.
+// An allgather or alltoall whose rows the ranks are copying.
 struct Gather {
-  // By rank; keep the memory alive. Of an allgather or an alltoall.
+  // In rank order; keep the memory alive.
   std::vector<flow::Request> requests;
   std::set<int> holders;  // Ranks that have not released it.
   int size = 1;           // Of the process set.

@@ -91,15 +91,13 @@ void Jobs::finish(Job* job, Job::State state, int rank, const Status& status,
   for (const Member& member : job->members)
     if (member.state == Member::State::kRunning) notify_(member.session, notice);
   job->board.abort();
-  for (const auto& [set, table] : job->sets.all()) {
-    for (flow::Request& request : table->takeAll()) {
-      flow::Outcome outcome;
-      outcome.session = request.session;
-      outcome.requestId = request.requestId;
-      outcome.status = status;
-      outcomes->push_back(std::move(outcome));
-      ++job->opsFailed;
-    }
+  for (flow::Request& request : job->sets.takeAll()) {
+    flow::Outcome outcome;
+    outcome.session = request.session;
+    outcome.requestId = request.requestId;
+    outcome.status = status;
+    outcomes->push_back(std::move(outcome));
+    ++job->opsFailed;
   }
   // Gathers stay: they were complete, and a rank may still copy the rows.
   job->directWaits.clear();

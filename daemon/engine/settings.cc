@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/engine/settings.h"
 
+#include <algorithm>
+
 namespace rueda::engine {
 namespace {
 
@@ -15,9 +17,10 @@ T choose(int64_t knob, T operators) {
 JobSettings withKnobs(const JobSettings& operators, const shm::Knobs& knobs, std::string* note) {
   JobSettings settings = operators;
   settings.fusion.fusionBytes = choose<uint64_t>(knobs.fusionBytes, operators.fusion.fusionBytes);
-  if (knobs.fusionLookBack > 0)
-    settings.fusion.lookBack = static_cast<size_t>(knobs.fusionLookBack);
-  settings.fusion.groupsApart = operators.fusion.groupsApart || knobs.groupsApart != 0;
+  // Off is to fuse only what follows each other.
+  if (knobs.fusionLookBack != 0)
+    settings.fusion.lookBack = static_cast<size_t>(std::max(knobs.fusionLookBack, 1));
+  if (knobs.groupsApart != 0) settings.fusion.groupsApart = knobs.groupsApart > 0;
   settings.cycle = choose(knobs.cycleMicros, operators.cycle);
   settings.stallWarn = choose(knobs.stallWarnMs, operators.stallWarn);
   settings.stallShutdown = choose(knobs.stallShutdownMs, operators.stallShutdown);

@@ -62,8 +62,9 @@ void fillRanks(const std::vector<int>& ranks, const std::vector<int>& stopped,
 // When the oldest operation that waits in the job began to, or `now`. Not a join, which may wait.
 flow::TimePoint oldestSince(const Job& job, flow::TimePoint now) {
   flow::TimePoint oldest = now;
-  for (const auto& [set, table] : job.sets.all())
-    for (const auto& [name, entry] : table->entries()) oldest = std::min(oldest, entry.since);
+  for (const flow::SetId set : job.sets.active())
+    for (const auto& [name, entry] : job.sets.all().at(set)->entries())
+      oldest = std::min(oldest, entry.since);
   for (const DirectWait& wait : job.directWaits) oldest = std::min(oldest, wait.since);
   return oldest;
 }
@@ -125,7 +126,7 @@ void untangle(Job* job) {
 }
 
 void reportDeadlock(Job* job, bool atTick) {
-  if (job->running > 0) return;
+  if (job->running > 0 || !job->runnable.empty()) return;  // What is complete ends by itself.
   // The usual case, cheaply: some rank is awake.
   std::vector<bool> sleeps(job->members.size());
   for (size_t r = 0; r < sleeps.size(); ++r) sleeps[r] = !job->requestWaits[r].empty();
@@ -155,7 +156,8 @@ std::vector<PendingView> pendingOf(const Job& job, flow::TimePoint now) {
   std::vector<PendingView> pending;
   if (job.sets.empty() && job.directWaits.empty()) return pending;
   const std::vector<int> stopped = stoppedRanks(job);
-  for (const auto& [set, table] : job.sets.all()) addPending(set, *table, stopped, now, &pending);
+  for (const flow::SetId set : job.sets.active())
+    addPending(set, *job.sets.all().at(set), stopped, now, &pending);
   std::set<std::pair<uint32_t, std::string>> seen;
   for (const DirectWait& wait : job.directWaits) {
     if (!seen.insert({wait.index, wait.name}).second) continue;

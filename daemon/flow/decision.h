@@ -21,7 +21,8 @@ struct JoinedRank {
 struct Decision {
   JobSerial job = 0;
   std::shared_ptr<const std::vector<int>> members;  // Ranks of the process set, ascending.
-  std::vector<Request> requests;                    // In rank order, of equal name; at least one.
+  // Of equal name, at least one. In rank order; of a join in the order in which they came.
+  std::vector<Request> requests;
   std::vector<JoinedRank> joined;                   // The members without a request.
   shm::Status error;                                // Not ok: nothing runs, every rank gets this.
   uint64_t group = 0;  // Nonzero: stays together with decisions of this group.

@@ -17,7 +17,7 @@ struct Outcome {
   SessionId session = 0;
   uint64_t requestId = 0;
   shm::Status status;
-  std::vector<shm::RowBlock> rows;      // Allgather: where each rank's rows lie.
+  std::vector<shm::RowBlock> rows;      // Of a gather: where each rank's rows lie, by place.
   std::optional<uint32_t> directIndex;  // Where the rank's direct path goes on.
   int64_t value = 0;                    // Join: the rank that joined last; add set: its id.
   bool released = false;                // Not an end: all ranks have copied gather `requestId`.

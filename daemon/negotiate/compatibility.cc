@@ -132,6 +132,15 @@ Status checkJoined(const Decision& decision) {
   return Status::ok();
 }
 
+// A rank that has joined would not learn of a process set that comes or goes.
+Status checkNobodyJoined(const Decision& decision) {
+  if (decision.joined.empty()) return Status::ok();
+  const auto place = static_cast<size_t>(decision.joined.front().place);
+  return {Code::kMismatch, describe(decision) + ": rank " +
+                               std::to_string((*decision.members)[place]) +
+                               " has joined, and all ranks must take part"};
+}
+
 Status checkRows(const Decision& decision) {
   const TensorSpec& spec = decision.spec();
   if (!shm::needsRows(spec.kind) || !spec.shape.empty()) return Status::ok();
@@ -158,7 +167,8 @@ Status checkCompatible(const Decision& decision) {
   for (const Request& request : requests) {
     if (!shm::isAgreement(request.spec.kind)) continue;
     RUEDA_RETURN_IF_ERROR(compare(requests, kKind));
-    return compare(requests, kSet);
+    RUEDA_RETURN_IF_ERROR(compare(requests, kSet));
+    return request.spec.kind == OpKind::kBarrier ? Status::ok() : checkNobodyJoined(decision);
   }
   for (const Property& property : kProperties) RUEDA_RETURN_IF_ERROR(compare(requests, property));
   RUEDA_RETURN_IF_ERROR(checkJoined(decision));

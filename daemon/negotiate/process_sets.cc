@@ -2,8 +2,10 @@
 #include "daemon/negotiate/process_sets.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <string>
+#include <utility>
 
 namespace rueda::negotiate {
 
@@ -65,18 +67,50 @@ Status ProcessSets::remove(flow::SetId id, std::vector<flow::Request>* waiting) 
     return {Code::kInvalidArgument, "there is no process set " + std::to_string(id) + " to remove"};
   *waiting = it->second->takeAll();
   sets_.erase(it);
+  active_.erase(id);
   free_.push_back(id);
   return Status::ok();
 }
 
+Status ProcessSets::add(flow::Request* request) {
+  const flow::SetId set = request->set;
+  const Status added = sets_.at(set)->add(request);
+  active_.insert(set);
+  return added;
+}
+
+std::vector<flow::Decision> ProcessSets::takeReady() {
+  std::vector<flow::Decision> ready;
+  for (auto it = active_.begin(); it != active_.end();) {
+    TensorTable& table = *sets_.at(*it);
+    for (flow::Decision& decision : table.takeReady()) ready.push_back(std::move(decision));
+    it = table.empty() ? active_.erase(it) : std::next(it);
+  }
+  return ready;
+}
+
+bool ProcessSets::releaseGroups(flow::TimePoint before) {
+  bool released = false;
+  for (const flow::SetId set : active_) released |= sets_.at(set)->releaseGroups(before);
+  return released;
+}
+
 bool ProcessSets::empty() const {
-  return std::all_of(sets_.begin(), sets_.end(),
-                     [](const auto& entry) { return entry.second->empty(); });
+  return std::all_of(active_.begin(), active_.end(),
+                     [this](flow::SetId set) { return sets_.at(set)->empty(); });
 }
 
 bool ProcessSets::wants(int rank) const {
-  return std::any_of(sets_.begin(), sets_.end(),
-                     [rank](const auto& entry) { return entry.second->wants(rank); });
+  return std::any_of(active_.begin(), active_.end(),
+                     [this, rank](flow::SetId set) { return sets_.at(set)->wants(rank); });
+}
+
+std::vector<flow::Request> ProcessSets::takeAll() {
+  std::vector<flow::Request> all;
+  for (const flow::SetId set : active_)
+    for (flow::Request& request : sets_.at(set)->takeAll()) all.push_back(std::move(request));
+  active_.clear();
+  return all;
 }
 
 }  // namespace rueda::negotiate

@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "daemon/negotiate/tensor_table.h"
@@ -33,15 +34,22 @@ class ProcessSets {
   shm::Status remove(flow::SetId id, std::vector<flow::Request>* waiting);
 
   const std::map<flow::SetId, std::unique_ptr<TensorTable>>& all() const { return sets_; }
-  // Whether nothing waits in any.
+  // As TensorTable::add() of the set of *request, which there is.
+  shm::Status add(flow::Request* request);
+  // As the same of every table: in what time does not depend on how many sets are idle.
+  std::vector<flow::Decision> takeReady();
+  bool releaseGroups(flow::TimePoint before);
   bool empty() const;
-  // Whether some name in some set waits for this rank.
   bool wants(int rank) const;
+  std::vector<flow::Request> takeAll();
+  // The sets in which something may wait.
+  const std::set<flow::SetId>& active() const { return active_; }
 
  private:
   const flow::JobSerial job_;
   const int size_;
   std::map<flow::SetId, std::unique_ptr<TensorTable>> sets_;
+  std::set<flow::SetId> active_;
   std::deque<flow::SetId> free_;
   flow::SetId next_ = 1;
 };

@@ -23,8 +23,21 @@ shm::Knobs clamped(shm::Knobs knobs) {
   knobs.cycleMicros = std::clamp<int64_t>(knobs.cycleMicros, -1, kMaxCycleMicros);
   knobs.stallWarnMs = std::clamp<int64_t>(knobs.stallWarnMs, -1, kMaxStallMs);
   knobs.stallShutdownMs = std::clamp<int64_t>(knobs.stallShutdownMs, -1, kMaxStallMs);
-  knobs.fusionLookBack = std::clamp(knobs.fusionLookBack, 0, kMaxLookBack);
+  knobs.fusionLookBack = std::clamp(knobs.fusionLookBack, -1, kMaxLookBack);
   return knobs;
+}
+
+// Hellos of other versions have other sizes, but say the same at their beginning.
+Status checkVersions(const shm::Packet& packet) {
+  if (packet.bytes < offsetof(shm::Hello, rank) || packet.type() != shm::MessageType::kHello)
+    return {Code::kProtocolError, "the first message is no hello"};
+  const auto* hello = reinterpret_cast<const shm::Hello*>(packet.data.data());
+  if (hello->protocolMin <= shm::kProtocolMax && hello->protocolMax >= shm::kProtocolMin)
+    return Status::ok();
+  return {Code::kProtocolError, "client speaks protocol " + std::to_string(hello->protocolMin) +
+                                    " to " + std::to_string(hello->protocolMax) + ", this daemon " +
+                                    std::to_string(shm::kProtocolMin) + " to " +
+                                    std::to_string(shm::kProtocolMax)};
 }
 
 Status checkTopology(const Greeting& g) {
@@ -45,15 +58,10 @@ Status checkTopology(const Greeting& g) {
 }  // namespace
 
 shm::Result<Greeting> parseGreeting(const shm::Packet& packet) {
+  RUEDA_RETURN_IF_ERROR(checkVersions(packet));
   const auto* hello = packet.as<shm::Hello>(shm::MessageType::kHello);
   if (hello == nullptr) return Status(Code::kProtocolError, "the first message is no hello");
   if (!packet.fds.empty()) return Status(Code::kProtocolError, "a hello carries no descriptors");
-  if (hello->protocolMin > shm::kProtocolMax || hello->protocolMax < shm::kProtocolMin)
-    return Status(Code::kProtocolError, "client speaks protocol " +
-                                            std::to_string(hello->protocolMin) + " to " +
-                                            std::to_string(hello->protocolMax) + ", this daemon " +
-                                            std::to_string(shm::kProtocolMin) + " to " +
-                                            std::to_string(shm::kProtocolMax));
   Greeting g;
   g.protocol = std::min(hello->protocolMax, shm::kProtocolMax);
   g.job = shm::fieldText(hello->job, sizeof hello->job);

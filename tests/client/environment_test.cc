@@ -19,7 +19,9 @@ class Environment {
   explicit Environment(const std::map<std::string, std::string>& variables) {
     for (const std::string suffix :
          {"RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "HOSTNAME",
-          "SOCKET", "JOB", "START_TIMEOUT", "ISOLATED"})
+          "SOCKET", "JOB", "START_TIMEOUT", "ISOLATED", "FUSION_THRESHOLD", "CYCLE_TIME",
+          "STALL_CHECK_TIME_SECONDS", "STALL_SHUTDOWN_TIME_SECONDS", "STALL_CHECK_DISABLE",
+          "DISABLE_GROUP_FUSION", "FUSION_LOOK_BACK"})
       for (const std::string prefix : {"RUEDA_", "HOROVOD_"}) {
         const std::string name = prefix + suffix;
         if (const char* value = ::getenv(name.c_str())) saved_[name] = value;
@@ -137,4 +139,26 @@ TEST_CASE("a start timeout of many years is long, not short") {
   const std::map<std::string, std::string> variables = {{"RUEDA_START_TIMEOUT", "4294968"}};
   const Environment environment(variables);
   CHECK(optionsFromEnvironment().value().startTimeoutMs >= 24u * 3600 * 1000);
+}
+
+TEST_CASE("knobs are read in their units, 0 is off, and nonsense is named") {
+  const Environment environment({{"HOROVOD_FUSION_THRESHOLD", "1024"},
+                                 {"RUEDA_CYCLE_TIME", "2.5"},
+                                 {"HOROVOD_CYCLE_TIME", "9"},
+                                 {"HOROVOD_STALL_CHECK_TIME_SECONDS", "0"},
+                                 {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "7"},
+                                 {"HOROVOD_DISABLE_GROUP_FUSION", "1"}});
+  const auto options = optionsFromEnvironment();
+  REQUIRE(options.isOk());
+  const rueda::shm::Knobs& knobs = options.value().knobs;
+  CHECK(knobs.fusionBytes == 1024);
+  CHECK(knobs.cycleMicros == 2500);
+  CHECK(knobs.stallWarnMs == -1);
+  CHECK(knobs.stallShutdownMs == 7000);
+  CHECK(knobs.groupsApart == 1);
+  CHECK(knobs.fusionLookBack == 0);
+  CHECK(refusal({{"RUEDA_CYCLE_TIME", "-1"}}) ==
+        "RUEDA_CYCLE_TIME='-1' is not a number of at least 0");
+  CHECK(refusal({{"HOROVOD_FUSION_THRESHOLD", "much"}}) ==
+        "HOROVOD_FUSION_THRESHOLD='much' is not a number of at least 0");
 }

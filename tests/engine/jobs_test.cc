@@ -140,7 +140,7 @@ TEST_CASE("a job that fails tells its ranks, ends what waits, and keeps its firs
   job->state = Job::State::kRunning;
   auto request = rueda::kit::makeRequest(0, "x");
   request.requestId = 9;
-  REQUIRE(job->sets.global().add(&request).isOk());
+  REQUIRE(job->sets.add(&request).isOk());
   std::vector<Outcome> outcomes;
   office.jobs.finish(job, Job::State::kFailed, 1, {Code::kRankLost, "lost rank 1"}, &outcomes);
   CHECK(job->state == Job::State::kFailed);

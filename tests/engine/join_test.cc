@@ -175,7 +175,7 @@ TEST_CASE("a rank that waits in a join is no stall") {
   CHECK(runRanks(daemon, 2, body) == "");
 }
 
-TEST_CASE("a rank dies while others have joined: they learn of it") {
+TEST_CASE("a rank leaves while others have joined: they learn of it") {
   DaemonFixture daemon;
   const auto body = [](Client& client, int rank) -> std::string {
     if (rank == 1) {

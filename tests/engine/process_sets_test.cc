@@ -22,7 +22,6 @@ using rueda::shm::OpKind;
 using rueda::shm::Result;
 using rueda::shm::Status;
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 
 using Floats = std::vector<float>;
 
@@ -230,13 +229,11 @@ TEST_CASE("a set that waits does not hold up another one") {
     barrier.processSet = rank < 2 ? slow.value() : quick.value();
     if (rank == 1)
       while (!mayCome) std::this_thread::sleep_for(milliseconds(1));
-    const auto begin = steady_clock::now();
     for (int i = 0; i < 20; ++i)
       if (const Status s = client.run(barrier); !s.isOk()) return problem("barrier", s);
-    const auto took = steady_clock::now() - begin;
+    // Rank 1 comes when the quick set is done: it would never be, if it waited for the slow one.
     if (rank == 2) mayCome = true;
-    // Only the slow set waited for rank 1, which waited for the other to be done.
-    return rank < 2 || took < milliseconds(500) ? "" : "held up";
+    return "";
   };
   CHECK(runRanks(daemon, 4, body) == "");
 }

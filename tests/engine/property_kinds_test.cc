@@ -58,7 +58,12 @@ Bytes adasumOf(const ReduceSpec& spec, std::vector<Bytes> inputs, uint64_t count
     slice.inputs.push_back(input.data());
     slice.outputs.push_back(input.data());
   }
-  rueda::execute::adasum(spec, slice);
+  auto op = std::make_shared<rueda::flow::FusedOp>();
+  op->reduce = spec;
+  op->slices = {slice};
+  rueda::execute::Adasum run(op);
+  for (size_t phase = 0; phase < run.phases(); ++phase)
+    for (size_t piece = 0; piece < run.pieces(); ++piece) run.runPiece(phase, piece);
   return inputs.front();
 }
 

@@ -29,11 +29,13 @@ TEST_CASE("knobs replace what the operator has set, and less than 0 turns off") 
   CHECK(settings.stallShutdown == milliseconds(9000));
   CHECK(settings.fusion.groupsApart);
   CHECK(settings.fusion.lookBack == 3);
-  const JobSettings off = withKnobs(settings, {-1, -1, -1, -1, 0, 0}, &note);
+  const JobSettings off = withKnobs(settings, {-1, -1, -1, -1, -1, -1}, &note);
   CHECK(off.fusion.fusionBytes == 0);
   CHECK(off.cycle.count() == 0);
   CHECK(off.stallWarn.count() == 0);
   CHECK(off.stallShutdown.count() == 0);
+  CHECK_FALSE(off.fusion.groupsApart);
+  CHECK(off.fusion.lookBack == 1);
 }
 
 TEST_CASE("a stall shutdown before the first warning is ignored, with a note") {

@@ -44,7 +44,7 @@ class Made {
     Request request = rueda::kit::makeRequest(rank, name, 4);
     request.requestId = ++nextId_;
     request.arrived = when;
-    REQUIRE(job.sets.global().add(&request).isOk());
+    REQUIRE(job.sets.add(&request).isOk());
     if (blocking)
       job.requestWaits[static_cast<size_t>(rank)][nextId_] = {"allreduce '" + name + "'",
                                                               job.members.size()};

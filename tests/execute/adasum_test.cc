@@ -9,9 +9,10 @@
 
 namespace {
 
-using rueda::execute::adasum;
+using rueda::execute::Adasum;
 using rueda::shm::DType;
 using rueda::shm::ReduceOp;
+using rueda::shm::ReduceSpec;
 using Values = std::vector<double>;
 
 constexpr DType kTypes[] = {DType::kFloat16, DType::kBfloat16, DType::kFloat32, DType::kFloat64};
@@ -78,6 +79,16 @@ std::vector<Values> randomInputs(size_t ranks, size_t count, uint32_t seed) {
   return inputs;
 }
 
+// One tensor, its phases one by one; pieces from the last one on, since their order does not count.
+void adasum(const ReduceSpec& spec, const rueda::flow::Slice& slice) {
+  auto op = std::make_shared<rueda::flow::FusedOp>();
+  op->reduce = spec;
+  op->slices = {slice};
+  Adasum run(op);
+  for (size_t phase = 0; phase < run.phases(); ++phase)
+    for (size_t piece = run.pieces(); piece > 0; --piece) run.runPiece(phase, piece - 1);
+}
+
 double stepOf(DType dtype) {
   switch (dtype) {
     case DType::kFloat16:
@@ -97,8 +108,8 @@ TEST_CASE("any number of ranks get the adaptive sum of the definition, in place 
   const size_t ranks = GENERATE(1u, 2u, 3u, 4u, 5u, 8u);
   const DType dtype = GENERATE(from_range(std::begin(kTypes), std::end(kTypes)));
   const bool inPlace = GENERATE(true, false);
-  CAPTURE(ranks, rueda::shm::dtypeName(dtype), inPlace);
-  const size_t count = 1500;  // More than one block.
+  const size_t count = GENERATE(1u, 1500u, 150000u);  // One block, several, and several pieces.
+  CAPTURE(ranks, rueda::shm::dtypeName(dtype), inPlace, count);
   Tensors tensors(dtype, randomInputs(ranks, count, 7));
   std::vector<Values> rounded;
   for (const auto& memory : tensors.memory) rounded.push_back(tensors.read(memory.data()));

@@ -114,6 +114,19 @@ TEST_CASE("with zeros in its place only allreduces and barriers go on; left out,
               "place; it can join so that it is left out instead");
 }
 
+TEST_CASE("no process set comes or goes without a rank that has joined") {
+  // It did, and the joined rank never learned of it.
+  const OpKind kind = GENERATE(OpKind::kAddSet, OpKind::kRemoveSet);
+  TensorTable table(1, rueda::kit::ranksTo(2));
+  REQUIRE(join(&table, 1, GENERATE(false, true)).isOk());
+  REQUIRE(add(&table, 0, "x", kind).isOk());
+  const auto ready = table.takeReady();
+  REQUIRE(ready.size() == 1);
+  CHECK(ready[0].error.code() == Code::kMismatch);
+  CHECK_THAT(ready[0].error.message(),
+             Catch::EndsWith("rank 1 has joined, and all ranks must take part"));
+}
+
 TEST_CASE("a broadcast from a rank that has joined fails, left out or not") {
   TensorTable table(1, rueda::kit::ranksTo(2));
   REQUIRE(join(&table, 0, true).isOk());

@@ -84,10 +84,34 @@ TEST_CASE("the highest protocol that both know is spoken, none is a refusal nami
       hello->protocolMax = high;
     });
   };
-  CHECK(speaks(0, 0xffff).value().protocol == 1);
-  CHECK(speaks(1, 1).value().protocol == 1);
-  CHECK(speaks(2, 3).status().message() == "client speaks protocol 2 to 3, this daemon 1 to 1");
+  CHECK(speaks(0, 0xffff).value().protocol == 2);
+  CHECK(speaks(2, 2).value().protocol == 2);
+  CHECK(speaks(3, 4).status().message() == "client speaks protocol 3 to 4, this daemon 2 to 2");
+  CHECK(speaks(0, 1).status().message() == "client speaks protocol 0 to 1, this daemon 2 to 2");
   CHECK(speaks(0, 0).status().code() == Code::kProtocolError);
+}
+
+TEST_CASE("a hello of another version and size is told the versions, not that it is none") {
+  Hello hello = valid();
+  hello.protocolMin = hello.protocolMax = 1;
+  Packet packet = packetOf(hello);
+  packet.bytes = 420;  // Of version 1.
+  CHECK(parseGreeting(packet).status().message() ==
+        "client speaks protocol 1 to 1, this daemon 2 to 2");
+  packet.bytes = 11;
+  CHECK(parseGreeting(packet).status().message() == "the first message is no hello");
+}
+
+TEST_CASE("knobs out of range become the nearest that is allowed") {
+  const auto got = parseWith(
+      [](Hello* hello) { hello->knobs = {INT64_MIN, INT64_MAX, INT64_MAX, -7, 5, INT32_MAX}; });
+  REQUIRE(got.isOk());
+  const rueda::shm::Knobs& knobs = got.value().knobs;
+  CHECK(knobs.fusionBytes == -1);
+  CHECK(knobs.cycleMicros == 1000000);
+  CHECK(knobs.stallWarnMs == int64_t{30} * 24 * 3600 * 1000);
+  CHECK(knobs.stallShutdownMs == -1);
+  CHECK(knobs.fusionLookBack == 256);
 }
 
 TEST_CASE("impossible places in a job are refused with the numbers") {

@@ -2,127 +2,133 @@
 #include "daemon/execute/cpu/adasum.h"
 
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
 #include "shm/float_conversion.h"
 
 namespace rueda::execute {
 namespace {
 
-constexpr uint64_t kBlock = 1024;  // Elements at a time: two blocks of float64 stay in cache.
-constexpr uint64_t kLanes = 8;     // Sums that do not wait for each other.
-
-// A rank's tensor, or what has been made of several, and where results go.
-struct Part {
-  const char* value = nullptr;
-  char* room = nullptr;
-};
-
-// One tensor on its way up the tree. T accumulates.
-template <typename T>
-class Combination {
- public:
-  Combination(const shm::ReduceSpec& spec, uint64_t count)
-      : dtype_(spec.dtype), bytes_(shm::dtypeSize(spec.dtype)), count_(count) {}
-
-  // Of the parts [begin, end): aligned blocks of 2^j first.
-  Part combine(std::vector<Part>* parts, size_t begin, size_t end) const {
-    if (end - begin == 1) return (*parts)[begin];
-    size_t half = 1;
-    while (half * 2 < end - begin) half *= 2;
-    const Part left = combine(parts, begin, begin + half);
-    const Part right = combine(parts, begin + half, end);
-    pair(left, right);
-    return {left.room, left.room};
-  }
-
-  // To every output, scaled.
-  void spread(const Part& from, double scale, const std::vector<void*>& outputs) const {
-    for (uint64_t at = 0; at < count_; at += kBlock) {
-      const uint64_t count = std::min(kBlock, count_ - at);
-      T values[kBlock];
-      shm::widen(dtype_, from.value + at * bytes_, count, values);
-      if (scale != 1.0)
-        for (uint64_t i = 0; i < count; ++i) values[i] *= static_cast<T>(scale);
-      for (void* output : outputs)
-        shm::narrow(dtype_, values, count, static_cast<char*>(output) + at * bytes_);
-    }
-  }
-
- private:
-  struct Products {
-    double both = 0;
-    double left = 0;
-    double right = 0;
-
-    void add(double a, double b) {
-      both += a * b;
-      left += a * a;
-      right += b * b;
-    }
-    void add(const Products& other) {
-      both += other.both;
-      left += other.left;
-      right += other.right;
-    }
-  };
-
-  template <typename Body>
-  void forBlocks(const Part& left, const Part& right, const Body& body) const {
-    for (uint64_t at = 0; at < count_; at += kBlock) {
-      const uint64_t count = std::min(kBlock, count_ - at);
-      T a[kBlock];
-      T b[kBlock];
-      shm::widen(dtype_, left.value + at * bytes_, count, a);
-      shm::widen(dtype_, right.value + at * bytes_, count, b);
-      body(at, count, a, b);
-    }
-  }
-
-  Products multiply(const Part& left, const Part& right) const {
-    Products sums;
-    forBlocks(left, right, [&sums](uint64_t, uint64_t count, const T* a, const T* b) {
-      Products lanes[kLanes];
-      for (uint64_t i = 0; i < count; ++i) lanes[i % kLanes].add(a[i], b[i]);
-      for (const Products& lane : lanes) sums.add(lane);
-    });
-    return sums;
-  }
-
-  void pair(const Part& left, const Part& right) const {
-    const Products sums = multiply(left, right);
-    const auto weight = [&sums](double square) {
-      return static_cast<T>(square == 0 ? 1.0 : 1.0 - sums.both / (2 * square));
-    };
-    const T weightA = weight(sums.left);
-    const T weightB = weight(sums.right);
-    forBlocks(left, right, [&](uint64_t at, uint64_t count, T* a, const T* b) {
-      for (uint64_t i = 0; i < count; ++i) a[i] = weightA * a[i] + weightB * b[i];
-      shm::narrow(dtype_, a, count, left.room + at * bytes_);
-    });
-  }
-
-  const shm::DType dtype_;
-  const size_t bytes_;
-  const uint64_t count_;
-};
-
-template <typename T>
-void run(const shm::ReduceSpec& spec, const flow::Slice& slice) {
-  std::vector<Part> parts;
-  for (const void* input : slice.inputs)
-    if (input != nullptr)
-      parts.push_back(
-          {static_cast<const char*>(input), static_cast<char*>(slice.outputs[parts.size()])});
-  const Combination<T> combination(spec, slice.count);
-  const Part result = combination.combine(&parts, 0, parts.size());
-  combination.spread(result, spec.prescale * spec.postscale, slice.outputs);
-}
+constexpr uint64_t kPiece = 64 << 10;  // Elements: about 0.1 ms of one core.
+constexpr uint64_t kBlock = 1024;      // Elements at a time: two blocks of float64 stay in cache.
+constexpr uint64_t kLanes = 8;         // Sums that do not wait for each other.
 
 }  // namespace
 
-void adasum(const shm::ReduceSpec& spec, const flow::Slice& slice) {
-  spec.dtype == shm::DType::kFloat64 ? run<double>(spec, slice) : run<float>(spec, slice);
+Adasum::Adasum(std::shared_ptr<const flow::FusedOp> op) : op_(std::move(op)) {
+  for (size_t s = 0; s < op_->slices.size(); ++s) {
+    const flow::Slice& slice = op_->slices[s];
+    std::vector<Part>& parts = leaves_.emplace_back();
+    for (const void* input : slice.inputs)
+      if (input != nullptr)
+        parts.push_back(
+            {static_cast<const char*>(input), static_cast<char*>(slice.outputs[parts.size()])});
+    pairs_ = std::max(pairs_, parts.size() / 2);
+    while (size_t{1} << levels_ < parts.size()) ++levels_;
+    const size_t first = pieces_.size();
+    for (uint64_t at = 0; at < slice.count; at += kPiece)
+      pieces_.push_back({s, at, std::min(kPiece, slice.count - at), first, 0});
+    for (size_t piece = first; piece < pieces_.size(); ++piece) pieces_[piece].end = pieces_.size();
+  }
+  products_.resize(pieces_.size() * pairs_);
+}
+
+// Of a level with 2^level leaves each: a leaf that has had no partner is still where it was.
+Adasum::Part Adasum::partOf(size_t slice, size_t level, size_t index) const {
+  const std::vector<Part>& leaves = leaves_[slice];
+  const size_t leaf = index << level;
+  const bool isCombined = level > 0 && leaf + 1 < leaves.size();
+  return isCombined ? Part{leaves[leaf].room, leaves[leaf].room} : leaves[leaf];
+}
+
+void Adasum::runPiece(size_t phase, size_t piece) {
+  op_->reduce.dtype == shm::DType::kFloat64 ? run<double>(phase, piece) : run<float>(phase, piece);
+}
+
+template <typename T>
+void Adasum::run(size_t phase, size_t piece) {
+  const Range& range = pieces_[piece];
+  if (phase + 1 == phases()) return spread<T>(range);
+  const size_t level = phase / 2;
+  const size_t leaves = leaves_[range.slice].size();
+  for (size_t pair = 0; (2 * pair + 1) << level < leaves; ++pair) {
+    const Part left = partOf(range.slice, level, 2 * pair);
+    const Part right = partOf(range.slice, level, 2 * pair + 1);
+    if (phase % 2 == 0) {
+      multiply<T>(range, left, right, &products_[piece * pairs_ + pair]);
+      continue;
+    }
+    Products sums;
+    for (size_t other = range.first; other < range.end; ++other) {
+      const Products& some = products_[other * pairs_ + pair];
+      sums.both += some.both;
+      sums.left += some.left;
+      sums.right += some.right;
+    }
+    weigh<T>(range, left, right, sums);
+  }
+}
+
+template <typename T>
+void Adasum::multiply(const Range& range, const Part& left, const Part& right,
+                      Products* products) const {
+  const size_t bytes = shm::dtypeSize(op_->reduce.dtype);
+  Products lanes[kLanes];
+  for (uint64_t at = range.begin; at < range.begin + range.count; at += kBlock) {
+    const uint64_t count = std::min(kBlock, range.begin + range.count - at);
+    T a[kBlock];
+    T b[kBlock];
+    shm::widen(op_->reduce.dtype, left.value + at * bytes, count, a);
+    shm::widen(op_->reduce.dtype, right.value + at * bytes, count, b);
+    for (uint64_t i = 0; i < count; ++i) {
+      Products& lane = lanes[i % kLanes];
+      lane.both += static_cast<double>(a[i]) * b[i];
+      lane.left += static_cast<double>(a[i]) * a[i];
+      lane.right += static_cast<double>(b[i]) * b[i];
+    }
+  }
+  *products = {};
+  for (const Products& lane : lanes) {
+    products->both += lane.both;
+    products->left += lane.left;
+    products->right += lane.right;
+  }
+}
+
+template <typename T>
+void Adasum::weigh(const Range& range, const Part& left, const Part& right,
+                   const Products& sums) const {
+  const size_t bytes = shm::dtypeSize(op_->reduce.dtype);
+  const auto weight = [&sums](double square) {
+    return static_cast<T>(square == 0 ? 1.0 : 1.0 - sums.both / (2 * square));
+  };
+  const T weightA = weight(sums.left);
+  const T weightB = weight(sums.right);
+  for (uint64_t at = range.begin; at < range.begin + range.count; at += kBlock) {
+    const uint64_t count = std::min(kBlock, range.begin + range.count - at);
+    T a[kBlock];
+    T b[kBlock];
+    shm::widen(op_->reduce.dtype, left.value + at * bytes, count, a);
+    shm::widen(op_->reduce.dtype, right.value + at * bytes, count, b);
+    for (uint64_t i = 0; i < count; ++i) a[i] = weightA * a[i] + weightB * b[i];
+    shm::narrow(op_->reduce.dtype, a, count, left.room + at * bytes);
+  }
+}
+
+template <typename T>
+void Adasum::spread(const Range& range) const {
+  const size_t bytes = shm::dtypeSize(op_->reduce.dtype);
+  const Part result = partOf(range.slice, levels_, 0);
+  const auto scale = static_cast<T>(op_->reduce.prescale * op_->reduce.postscale);
+  for (uint64_t at = range.begin; at < range.begin + range.count; at += kBlock) {
+    const uint64_t count = std::min(kBlock, range.begin + range.count - at);
+    T values[kBlock];
+    shm::widen(op_->reduce.dtype, result.value + at * bytes, count, values);
+    if (scale != T{1})
+      for (uint64_t i = 0; i < count; ++i) values[i] *= scale;
+    for (void* output : op_->slices[range.slice].outputs)
+      shm::narrow(op_->reduce.dtype, values, count, static_cast<char*>(output) + at * bytes);
+  }
 }
 
 }  // namespace rueda::execute

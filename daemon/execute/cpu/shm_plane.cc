@@ -5,7 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include "daemon/execute/cpu/adasum.h"
 #include "shm/layout.h"
 
 namespace rueda::execute {
@@ -17,7 +16,7 @@ using flow::Slice;
 // Bytes of all ranks that the caller sums itself: 30 us of float32, a multiple of types that are
 // converted. To wake workers and hear of their end takes longer: 1 MiB of two ranks 80 us, so 28.
 constexpr uint64_t kInlineTraffic = 2 << 20;
-constexpr uint64_t kInlineAdasum = 64 << 10;  // Two passes, several times slower.
+constexpr uint64_t kInlineAdasum = 32 << 10;  // Of one rank: several passes that convert.
 constexpr uint64_t kLargePiece = 256 << 10;
 constexpr uint64_t kSmallPiece = 64 << 10;
 constexpr uint64_t kFewRuns = 8;
@@ -34,7 +33,6 @@ void runPiece(const FusedOp& op, const Piece& piece) {
         std::memmove(to, source, bytes);  // A fetch may overlap what it reads.
     return;
   }
-  if (op.reduce.op == shm::ReduceOp::kAdasum) return adasum(op.reduce, slice);
   static const char kZeros[kLargePiece] = {};  // No piece is longer.
   const void* inputs[shm::kMaxRanks];
   void* outputs[shm::kMaxRanks];
@@ -53,10 +51,6 @@ std::vector<std::vector<Piece>> cutIntoRuns(const FusedOp& op) {
   const uint64_t limit = op.bytes < kFewRuns * kLargePiece ? kSmallPiece : kLargePiece;
   const uint64_t perRun = limit / shm::dtypeSize(op.reduce.dtype);
   std::vector<std::vector<Piece>> runs;
-  if (op.reduce.op == shm::ReduceOp::kAdasum) {
-    for (uint32_t s = 0; s < op.slices.size(); ++s) runs.push_back({{s, 0, op.slices[s].count}});
-    return runs;
-  }
   uint64_t room = 0;
   for (uint32_t s = 0; s < op.slices.size(); ++s) {
     for (uint64_t at = 0; at < op.slices[s].count;) {
@@ -73,13 +67,36 @@ std::vector<std::vector<Piece>> cutIntoRuns(const FusedOp& op) {
   return runs;
 }
 
+void ShmPlane::runAdasum(std::shared_ptr<const FusedOp> op, std::function<void()> done) {
+  const auto adasum = std::make_shared<Adasum>(op);
+  if (op->bytes <= kInlineAdasum) {
+    for (size_t phase = 0; phase < adasum->phases(); ++phase)
+      for (size_t piece = 0; piece < adasum->pieces(); ++piece) adasum->runPiece(phase, piece);
+    return done();
+  }
+  startPhase(op->job, adasum, 0, std::move(done));
+}
+
+void ShmPlane::startPhase(flow::JobSerial job, std::shared_ptr<Adasum> adasum, size_t phase,
+                          std::function<void()> done) {
+  WorkerPool::Work work;
+  work.job = job;
+  work.pieces = adasum->pieces();
+  work.runPiece = [adasum, phase](size_t piece) { adasum->runPiece(phase, piece); };
+  work.done = [this, job, adasum, phase, done = std::move(done)] {
+    if (phase + 1 == adasum->phases()) return done();
+    startPhase(job, adasum, phase + 1, done);
+  };
+  pool_.submit(std::move(work));
+}
+
 void ShmPlane::run(std::shared_ptr<const FusedOp> op, std::function<void()> done) {
+  if (op->reduce.op == shm::ReduceOp::kAdasum) return runAdasum(std::move(op), std::move(done));
   auto runs = cutIntoRuns(*op);
   const uint64_t ranks = op->slices.empty() ? 0
                                             : std::max(op->slices.front().inputs.size(),
                                                        op->slices.front().outputs.size());
-  const bool isAdasum = op->reduce.op == shm::ReduceOp::kAdasum;
-  if (op->bytes * ranks <= (isAdasum ? kInlineAdasum : kInlineTraffic)) {
+  if (op->bytes * ranks <= kInlineTraffic) {
     for (const auto& pieces : runs)
       for (const Piece& piece : pieces) runPiece(*op, piece);
     done();

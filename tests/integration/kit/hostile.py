@@ -18,7 +18,7 @@ HELLO, WELCOME, REFUSED, JOB_READY, ALLOC_SEGMENT, SEGMENT_GRANTED, SEGMENT_READ
     GOODBYE, JOB_FAILED, FORMING_NOTICE = range(1, 12)
 TAIL, SUBMIT, WAIT_DIRECT, WAIT_REQUEST, WAIT_END, RELEASE, FETCH = range(1, 8)
 
-HELLO_FORMAT = '=IHHHHiiiiII128s256s4xqqqqii'
+HELLO_FORMAT = '=IHHHHiiiiII128s256sIqqqqii'
 SEGMENT_FORMAT = '=IHHiIiIQ512s'
 NOTICE_FORMAT = '=IHHii1024s'
 HELLO_BYTES = struct.calcsize(HELLO_FORMAT)
@@ -33,14 +33,14 @@ CONTROL_BYTES = COMPLETIONS + RING_SLOTS * SLOT
 _MAX_PACKET = 4096
 
 
-def hello(job=b'job', rank=0, size=1, local_rank=None, local_size=None, versions=(1, 1),
+def hello(job=b'job', rank=0, size=1, local_rank=None, local_size=None, versions=(2, 2),
           magic=MAGIC, kind=HELLO, announced=HELLO_BYTES, start_ms=20000, isolated=0,
           host=b'hostile', knobs=(0, 0, 0, 0, 0, 0)):
     """A Hello packet; every field can be wrong. `job` of 128 bytes has no terminator."""
     return struct.pack(HELLO_FORMAT, magic, kind, announced, *versions, rank, size,
                        rank if local_rank is None else local_rank,
                        size if local_size is None else local_size, start_ms, isolated, job, host,
-                       *knobs)
+                       0, *knobs)
 
 
 def segment_message(kind, number=0, size=0):
