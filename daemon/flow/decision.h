@@ -25,6 +25,7 @@ struct Decision {
   std::vector<JoinedRank> joined;                   // The members without a request.
   shm::Status error;                                // Not ok: nothing runs, every rank gets this.
   uint64_t group = 0;  // Nonzero: stays together with decisions of this group.
+  TimePoint decidedAt;
 
   // Of the first rank; but for first dimensions and splits of kinds that gather, of all.
   const TensorSpec& spec() const { return requests.front().spec; }

@@ -61,8 +61,21 @@ size_t numbersOf(const SubmissionEntry& entry) {
   return entry.type == static_cast<uint8_t>(EntryType::kSubmit) ? entry.extra : 0;
 }
 
+bool isStamped(const SubmissionEntry& entry) {
+  return entry.type == static_cast<uint8_t>(EntryType::kSubmit) &&
+         (entry.flags & shm::kFlagStamped) != 0;
+}
+
+// Of all that precedes the name.
 size_t numberBytes(const SubmissionEntry& entry) {
-  return (entry.ndim + numbersOf(entry)) * sizeof(int64_t);
+  return (entry.ndim + numbersOf(entry) + (isStamped(entry) ? 1 : 0)) * sizeof(int64_t);
+}
+
+int64_t readStamp(const SubmissionEntry& entry, const std::string& tail) {
+  int64_t stamp = 0;
+  if (isStamped(entry))
+    std::memcpy(&stamp, tail.data() + numberBytes(entry) - sizeof stamp, sizeof stamp);
+  return stamp;
 }
 
 std::vector<int64_t> readNumbers(const SubmissionEntry& entry, const std::string& tail) {
@@ -182,6 +195,8 @@ Result<Item> toRequest(const SubmissionEntry& entry, const std::string& tail,
   request.threads = (entry.flags & shm::kFlagThreads) != 0;
   request.among = (entry.flags & shm::kFlagAmong) != 0;
   request.leftOut = (entry.flags & shm::kFlagLeftOut) != 0;
+  request.timed = (entry.flags & shm::kFlagTimed) != 0;
+  request.submittedNs = readStamp(entry, tail);
   request.priority = entry.priority;
   request.set = entry.processSet;
   request.directIndex = entry.directIndex;
