@@ -24,7 +24,11 @@ std::string describe(const Operation& op) {
 
 Result<std::unique_ptr<Client>> Client::open(const Options& options) {
   RUEDA_ASSIGN_OR_RETURN(auto connection, Connection::open(options));
-  return std::unique_ptr<Client>(new Client(options, std::move(connection)));
+  std::unique_ptr<Client> client(new Client(options, std::move(connection)));
+  if (options.timeline.empty() || options.timeline == "DYNAMIC") return client;
+  const Status started = client->startTimeline(options.timeline, options.marksCycles);
+  if (!started.isOk()) logTimeline(started.message() + "; the job runs without one");
+  return client;
 }
 
 Client::Client(const Options& options, std::unique_ptr<Connection> connection)
@@ -37,8 +41,6 @@ Client::Client(const Options& options, std::unique_ptr<Connection> connection)
       sets_(options.rank, options.size),
       completions_(reinterpret_cast<char*>(connection_->control()) + shm::kCompletionOffset,
                    &connection_->control()->completeTail, &connection_->control()->completeHead) {}
-
-Client::~Client() = default;
 
 Status Client::health() {
   connection_->pump();
@@ -164,7 +166,9 @@ Status Client::run(const Operation& op) {
   RUEDA_RETURN_IF_ERROR(checkOperation(op));
   if (shm::gathers(op.kind)) RUEDA_RETURN_IF_ERROR(checkResult(op));
   if (connection_->hasFailed()) return connection_->failure();
-  if (options_.size == 1 && op.processSet == 0) return runAlone(op);
+  // Operations that are timed take the ring: it is the daemon that knows when the ranks come.
+  const bool isTimed = timeline_.isRunning();
+  if (options_.size == 1 && op.processSet == 0 && !isTimed) return runAlone(op);
   if (nameCount_.load(std::memory_order_relaxed) > 0) {
     const std::lock_guard<std::mutex> lock(mutex_);
     drainCompletions();
@@ -172,7 +176,7 @@ Status Client::run(const Operation& op) {
       return {Code::kAlreadyExists, describe(op) + " is still in flight in this process"};
   }
   DirectPath::Attempt attempt;
-  if (direct_.offers(op)) {
+  if (!isTimed && direct_.offers(op)) {
     RUEDA_RETURN_IF_ERROR(prepareStaging(op));
     switch (direct_.run(op, &attempt)) {
       case DirectPath::End::kDone:
@@ -263,6 +267,7 @@ Status Client::prepare(const Operation& op, Submission* submission) {
     if (op.splits != nullptr) submission->numbers.assign(op.splits, op.splits + op.splitCount);
   }
   RUEDA_RETURN_IF_ERROR(placeMemory(op, &flight, submission));
+  if (!options_.timeline.empty()) stamp(op, &flight, submission);
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!names_.insert(keyOf(flight.name, flight.set)).second) {
     if (flight.block != nullptr) (void)memory_.free(flight.block);
@@ -285,6 +290,7 @@ void Client::forget(uint64_t id, bool neverSubmitted) {
   if (it == flights_.end()) return;
   if (!it->second.done && it->second.isNamed) names_.erase(keyOf(it->second.name, it->second.set));
   nameCount_.store(names_.size(), std::memory_order_relaxed);
+  if (!neverSubmitted) recordTimed(&it->second);
   for (char* block : {it->second.block, it->second.gatheredBlock})
     if (block != nullptr) (void)memory_.free(block);
   flights_.erase(it);
