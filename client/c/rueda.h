@@ -120,6 +120,11 @@ typedef struct rueda_options {
   int64_t stall_shutdown_ms; /* after that long the job fails with RUEDA_STALLED */
   int32_t groups_apart;      /* 1: groups fuse with their own members only */
   int32_t fusion_look_back;  /* operations back that one may look for another to join */
+  /* Empty: no timeline. "DYNAMIC": from rueda_start_timeline on. Else a path that rank 0 writes from
+     rueda_open on; if it cannot, a line on standard error says why. */
+  char timeline[1024];
+  int32_t timeline_mark_cycles; /* 1: cycles, too; of the one that begins with rueda_open */
+  uint32_t reserved;
 } rueda_options;
 
 /* One collective operation. Zero-initialise, set struct_size, fill what the kind needs.
@@ -186,7 +191,7 @@ RUEDA_API int32_t rueda_describe_dtype(uint32_t dtype, rueda_dtype_info* info);
    RUEDA_SOCKET RUEDA_JOB RUEDA_START_TIMEOUT (seconds) RUEDA_ISOLATED. Without any of them: a job
    of one rank. What the job wants of the daemon: FUSION_THRESHOLD (bytes) CYCLE_TIME (ms)
    STALL_CHECK_TIME_SECONDS STALL_SHUTDOWN_TIME_SECONDS, 0 = off; STALL_CHECK_DISABLE,
-   DISABLE_GROUP_FUSION, 1 = so; FUSION_LOOK_BACK. RUEDA_INVALID_ARGUMENT names a variable that is
+   DISABLE_GROUP_FUSION, 1 = so; FUSION_LOOK_BACK. And TIMELINE, TIMELINE_MARK_CYCLES. RUEDA_INVALID_ARGUMENT names a variable that is
    malformed or missing in a half-set environment. Never blocks. */
 RUEDA_API int32_t rueda_options_init(rueda_options* options);
 
@@ -222,6 +227,15 @@ RUEDA_API int32_t rueda_remove_process_set(rueda_session* session, uint32_t set)
    broadcast from it. */
 RUEDA_API int32_t rueda_join(rueda_session* session, uint32_t set, int32_t left_out,
                              int32_t* last_rank);
+
+/* Begins to write what happens to operations to `path`, a trace for chrome://tracing or Perfetto: on
+   rank 0 of those that it submits from now on; on other ranks nothing. The file is valid JSON at any
+   time. While one runs, a line on standard error, and OK. Operations of rank 0 go through the daemon
+   meanwhile. INVALID_ARGUMENT: options.timeline is empty, or the path cannot be written. */
+RUEDA_API int32_t rueda_start_timeline(rueda_session* session, const char* path,
+                                       int32_t mark_cycles);
+/* Completes the file. Where none runs, a line on standard error, and OK. */
+RUEDA_API int32_t rueda_stop_timeline(rueda_session* session);
 
 /* --- memory -------------------------------------------------------------------------------- */
 
