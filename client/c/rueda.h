@@ -120,8 +120,8 @@ typedef struct rueda_options {
   int64_t stall_shutdown_ms; /* after that long the job fails with RUEDA_STALLED */
   int32_t groups_apart;      /* 1: groups fuse with their own members only */
   int32_t fusion_look_back;  /* operations back that one may look for another to join */
-  /* Empty: no timeline. "DYNAMIC": from rueda_start_timeline on. Else a path that rank 0 writes from
-     rueda_open on; if it cannot, a line on standard error says why. */
+  /* Empty: no timeline. "DYNAMIC": from rueda_start_timeline on. Else a path that rank 0 writes
+     from rueda_open on; if it cannot, a line on standard error says why. */
   char timeline[1024];
   int32_t timeline_mark_cycles; /* 1: cycles, too; of the one that begins with rueda_open */
   uint32_t reserved;
@@ -155,8 +155,8 @@ typedef struct rueda_op {
   void** result;     /* rueda_run with output NULL: gets the address of the result in memory as from
                         rueda_alloc, which rueda_free gives back; NULL for a result of no bytes */
   int64_t* received; /* rueda_run: gets the rows from each rank, `size` values; may be NULL */
-  uint32_t process_set;  /* from rueda_add_process_set; 0: all ranks of the job */
-  int32_t priority;      /* of what is complete at one moment the highest runs first */
+  uint32_t process_set; /* from rueda_add_process_set; 0: all ranks of the job */
+  int32_t priority;     /* of what is complete at one moment the highest runs first */
 } rueda_op;
 
 /* Result of an allgather or alltoall that was submitted, valid until rueda_release. */
@@ -191,8 +191,9 @@ RUEDA_API int32_t rueda_describe_dtype(uint32_t dtype, rueda_dtype_info* info);
    RUEDA_SOCKET RUEDA_JOB RUEDA_START_TIMEOUT (seconds) RUEDA_ISOLATED. Without any of them: a job
    of one rank. What the job wants of the daemon: FUSION_THRESHOLD (bytes) CYCLE_TIME (ms)
    STALL_CHECK_TIME_SECONDS STALL_SHUTDOWN_TIME_SECONDS, 0 = off; STALL_CHECK_DISABLE,
-   DISABLE_GROUP_FUSION, 1 = so; FUSION_LOOK_BACK. And TIMELINE, TIMELINE_MARK_CYCLES. RUEDA_INVALID_ARGUMENT names a variable that is
-   malformed or missing in a half-set environment. Never blocks. */
+   DISABLE_GROUP_FUSION, 1 = so; FUSION_LOOK_BACK. And TIMELINE, TIMELINE_MARK_CYCLES.
+   RUEDA_INVALID_ARGUMENT names a variable that is malformed or missing in a half-set environment.
+   Never blocks. */
 RUEDA_API int32_t rueda_options_init(rueda_options* options);
 
 /* Connects, and waits until all ranks of the job have. Blocking, up to start_timeout_ms.
@@ -228,10 +229,10 @@ RUEDA_API int32_t rueda_remove_process_set(rueda_session* session, uint32_t set)
 RUEDA_API int32_t rueda_join(rueda_session* session, uint32_t set, int32_t left_out,
                              int32_t* last_rank);
 
-/* Begins to write what happens to operations to `path`, a trace for chrome://tracing or Perfetto: on
-   rank 0 of those that it submits from now on; on other ranks nothing. The file is valid JSON at any
-   time. While one runs, a line on standard error, and OK. Operations of rank 0 go through the daemon
-   meanwhile. INVALID_ARGUMENT: options.timeline is empty, or the path cannot be written. */
+/* Begins to write what happens to operations to `path`, a trace for chrome://tracing or Perfetto:
+   on rank 0 of those that it submits from now on; on other ranks nothing. The file is valid JSON at
+   any time. While one runs, a line on standard error, and OK. Operations of rank 0 go through the
+   daemon meanwhile. INVALID_ARGUMENT: options.timeline is empty, or the path cannot be written. */
 RUEDA_API int32_t rueda_start_timeline(rueda_session* session, const char* path,
                                        int32_t mark_cycles);
 /* Completes the file. Where none runs, a line on standard error, and OK. */

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A JSON array in a file that grows, and is valid JSON all the while: for readers at any moment,
-// and after a kill of the process. One thread.
+// A JSON array in a file that grows, and is valid JSON all the while, also after a kill of the
+// process. One thread.
 //
 // The closing bracket is written ahead, behind room of spaces. An element takes the place of
 // spaces, by one write inside one page of the page cache: such a write is done whole or not at all,
-// even under SIGKILL, and nobody reads both an old and a new bracket. Only where the room is used
-// up or at finish() the bracket moves, by two writes (a microsecond, at every doubling of the
-// size).
+// even under SIGKILL. (A reader must copy that page in the same 100 ns to see a part of it.) Where
+// the room is used up a copy with more of it replaces the file, whose size doubles each time. Only
+// where the folder does not allow that, and at finish(), two writes move the bracket in place.
 
 #include <cstdint>
 #include <string>
@@ -36,10 +36,13 @@ class TraceFile {
  private:
   TraceFile(shm::Fd file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
   shm::Status grow();
+  shm::Status growInPlace(uint64_t end);
+  // False, without a trace of it, if that is not possible.
+  bool replace(uint64_t end);
   shm::Status write(const char* data, size_t bytes, uint64_t at);
 
   shm::Fd file_;
-  std::string path_;
+  std::string path_;   // Absolute, without links: the process may change its folder.
   uint64_t next_ = 2;  // Where the next element goes.
   uint64_t end_ = 3;   // Bytes of the file; the last one is the bracket.
   bool isEmpty_ = true;

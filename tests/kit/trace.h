@@ -37,7 +37,8 @@ inline std::map<std::string, std::vector<std::string>> wordsByName(const nlohman
   return words;
 }
 
-// "" if it is a trace, and in each process no time goes back and all that begins ends, inside what began before.
+// "" if it is a trace, and in each process no time goes back and all that begins ends, inside what
+// began before.
 inline std::string nestingProblem(const nlohmann::json& trace) {
   if (!trace.is_array()) return "no JSON array";
   std::map<int, int> depth;

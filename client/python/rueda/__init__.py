@@ -138,9 +138,9 @@ def start_timeline(file_path, mark_cycles=False):
     """Rank 0 begins to write what happens to its operations to a new file, for chrome://tracing.
 
     With `mark_cycles` also when the daemon lets operations run. Any rank may call it; on others
-    than 0 it does nothing. While a timeline runs it only writes a line to standard error. ValueError
-    before init(), where the timeline was not enabled then (HOROVOD_TIMELINE must be a path or
-    "DYNAMIC"), and on rank 0 for a file that cannot be written.
+    than 0 it does nothing. While a timeline runs it only writes a line to standard error.
+    ValueError before init(), where the timeline was not enabled then (HOROVOD_TIMELINE must be a
+    path or "DYNAMIC"), and on rank 0 for a file that cannot be written.
     """
     session = _session.topology()
     path = os.fsencode(file_path)

@@ -13,9 +13,8 @@ import math
 _WITHOUT_EFFECT = {
     0: ['--disable-cache', '--hierarchical-allreduce', '--no-hierarchical-allreduce',
         '--hierarchical-allgather', '--no-hierarchical-allgather', '--torus-allreduce',
-        '--no-torus-allreduce', '--autotune', '--no-autotune', '--timeline-mark-cycles',
-        '--no-timeline-mark-cycles', '--no-stall-check', '--stall-check',
-        '--mpi-threads-disable',
+        '--no-torus-allreduce', '--autotune', '--no-autotune', '--no-stall-check',
+        '--stall-check', '--mpi-threads-disable',
         '--no-mpi-threads-disable', '--tcp', '--log-with-timestamp', '--log-without-timestamp',
         '--log-hide-timestamp', '--no-log-hide-timestamp', '--gloo', '--mpi', '--jsrun'],
     1: ['--network-interfaces', '--network-interface', '--config-file', '-p', '--ssh-port', '-i',
@@ -23,7 +22,7 @@ _WITHOUT_EFFECT = {
         '--autotune-log-file', '--autotune-warmup-samples', '--autotune-steps-per-sample',
         '--autotune-bayes-opt-max-samples', '--autotune-gaussian-process-noise', '--min-np',
         '--min-num-proc', '--max-np', '--max-num-proc', '--slots-per-host', '--elastic-timeout',
-        '--reset-limit', '--timeline-filename', '--mpi-args', '--binding-args',
+        '--reset-limit', '--mpi-args', '--binding-args',
         '--num-nccl-streams', '--thread-affinity', '--gloo-timeout-seconds'],
     2: ['--blacklist-cooldown-range'],
 }
@@ -80,6 +79,12 @@ def _parser():
                         help='report an operation that waits for ranks after S (private daemon)')
     parser.add_argument('--stall-check-shutdown-time-seconds', type=int, metavar='S',
                         help='fail it after S; 0: never (private daemon)')
+    parser.add_argument('--timeline-filename', metavar='FILE',
+                        help='where rank 0 writes a timeline; DYNAMIC: the program starts one')
+    parser.add_argument('--timeline-mark-cycles', action='store_const', const=1,
+                        help='with the cycles of the daemon in it')
+    parser.add_argument('--no-timeline-mark-cycles', action='store_const', const=0,
+                        dest='timeline_mark_cycles', help=argparse.SUPPRESS)
     parser.add_argument('--log-level', type=str.upper, choices=list(_LOG_LEVELS),
                         help='how much a private daemon logs; default WARNING')
     parser.add_argument('--verdict-file', help=argparse.SUPPRESS)  # For rueda.run().

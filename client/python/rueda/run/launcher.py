@@ -114,7 +114,12 @@ def _supervise(options, job, signals, guard, daemon):
 
 def _base_environment(options):
     """What the environments of all ranks have in common, but for the job."""
-    base = environment.with_settings(os.environ, options.env)
+    settings = list(options.env)
+    if options.timeline_filename is not None:
+        settings.append(f'RUEDA_TIMELINE={options.timeline_filename}')
+    if options.timeline_mark_cycles is not None:
+        settings.append(f'RUEDA_TIMELINE_MARK_CYCLES={options.timeline_mark_cycles}')
+    base = environment.with_settings(os.environ, settings)
     return _alias.environment(base) if options.as_horovod else base
 
 
