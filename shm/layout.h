@@ -38,10 +38,12 @@ constexpr uint8_t kFlagBlocking = 2;  // The submitting thread waits for the out
 constexpr uint8_t kFlagThreads = 4;   // More than one thread of the rank has written here.
 constexpr uint8_t kFlagAmong = 8;     // One of several that the rank has not waited for.
 constexpr uint8_t kFlagLeftOut = 16;  // Of a join: others go on as though the rank were not there.
+constexpr uint8_t kFlagTimed = 32;    // Its outcome comes with times (op_times.h).
+constexpr uint8_t kFlagStamped = 64;  // The tail has the moment of its submission.
 
 // One slot of the submission ring. The tail holds ndim int64 dimensions, then `extra` int64 numbers
-// (an alltoall's splits; the ranks of a process set to add, the id of one to remove), then
-// nameBytes of name, and goes on in kTail entries (TailEntry) of the same ring.
+// (an alltoall's splits; the ranks of a process set to add, the id of one to remove), an int64 if
+// kFlagStamped, then nameBytes of name, and goes on in kTail entries (TailEntry) of the same ring.
 struct SubmissionEntry {
   uint8_t type;          //   0  EntryType
   uint8_t kind;          //   1  OpKind
@@ -71,7 +73,6 @@ static_assert(std::is_trivially_copyable_v<SubmissionEntry>);
 static_assert(offsetof(SubmissionEntry, requestId) == 8);
 static_assert(offsetof(SubmissionEntry, inOffset) == 24);
 static_assert(offsetof(SubmissionEntry, prescale) == 48);
-static_assert(offsetof(SubmissionEntry, root) == 64);
 static_assert(offsetof(SubmissionEntry, tail) == 88);
 
 struct TailEntry {
@@ -82,10 +83,11 @@ struct TailEntry {
 static_assert(sizeof(TailEntry) == kEntryBytes);
 
 // One slot of the completion ring. The tail holds gatherRanks RowBlock structs, then textBytes of
-// error text, and goes on in TailEntry slots.
+// error text, then if timedRanks an OpTimes and as many RankTime, and goes on in TailEntry slots.
 struct CompletionEntry {
   uint8_t type;             //   0  CompletionType
-  uint8_t reserved[3];      //   1
+  uint8_t timedRanks;       //   1  ranks whose times follow; 0: not timed
+  uint8_t reserved[2];      //   2
   int32_t code;             //   4  Code
   uint64_t requestId;       //   8
   uint32_t textBytes;       //  16  at most kMaxTextBytes
@@ -128,14 +130,12 @@ struct ControlHeader {
   alignas(64) std::atomic<uint32_t> submitHead;    //  64  daemon: next slot it will read
   alignas(64) std::atomic<uint32_t> completeTail;  // 128  daemon
   alignas(64) std::atomic<uint32_t> completeHead;  // 192  client
-  alignas(64) std::atomic<uint32_t> daemonAsleep;  // 256  daemon sets how it sleeps; the client
-                                                   //      that writes the eventfd takes it back
-                                                   //      to kAwake
+  // 256  daemon sets how it sleeps; the client that writes the eventfd takes it back to kAwake
+  alignas(64) std::atomic<uint32_t> daemonAsleep;
   alignas(64) std::atomic<uint32_t> completionBlocked;  // 320  daemon: 1 = ring full, tell me
   Bell completionBell;                                  // 384  daemon rings, client threads sleep
 };
 static_assert(std::is_standard_layout_v<ControlHeader>);
-static_assert(offsetof(ControlHeader, submitHead) == 64);
 static_assert(offsetof(ControlHeader, daemonAsleep) == 256);
 static_assert(offsetof(ControlHeader, completionBell) == 384);
 

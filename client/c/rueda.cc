@@ -145,6 +145,8 @@ Options toOptions(const rueda_options& raw) {
   if (raw.hostname[0] != '\0') options.hostname = text(raw.hostname);
   if (raw.start_timeout_ms != 0) options.startTimeoutMs = raw.start_timeout_ms;
   options.isolated = raw.isolated != 0;
+  options.timeline = text(raw.timeline);
+  options.marksCycles = raw.timeline_mark_cycles != 0;
   options.knobs = {raw.fusion_bytes,      raw.cycle_us,     raw.stall_warn_ms,
                    raw.stall_shutdown_ms, raw.groups_apart, raw.fusion_look_back};
   if (raw.interrupted != nullptr)
@@ -196,8 +198,10 @@ int32_t rueda_options_init(rueda_options* caller) {
     rueda_options known{};
     rueda_options* const options = &known;
     if (found.socket.size() >= sizeof options->socket || found.job.size() >= sizeof options->job ||
-        found.hostname.size() >= sizeof options->hostname)
-      return {Code::kInvalidArgument, "RUEDA_SOCKET, RUEDA_JOB or RUEDA_HOSTNAME is too long"};
+        found.hostname.size() >= sizeof options->hostname ||
+        found.timeline.size() >= sizeof options->timeline)
+      return {Code::kInvalidArgument,
+              "RUEDA_SOCKET, RUEDA_JOB, RUEDA_HOSTNAME or RUEDA_TIMELINE is too long"};
     // An older caller has fewer fields.
     options->struct_size = std::min<uint32_t>(caller->struct_size, sizeof known);
     options->rank = found.rank;
@@ -216,6 +220,8 @@ int32_t rueda_options_init(rueda_options* caller) {
     options->fusion_look_back = found.knobs.fusionLookBack;
     rueda::shm::copyText(options->socket, sizeof options->socket, found.socket);
     rueda::shm::copyText(options->job, sizeof options->job, found.job);
+    options->timeline_mark_cycles = found.marksCycles ? 1 : 0;
+    rueda::shm::copyText(options->timeline, sizeof options->timeline, found.timeline);
     rueda::shm::copyText(options->hostname, sizeof options->hostname, found.hostname);
     std::memcpy(caller, &known, known.struct_size);
     return Status::ok();
@@ -281,6 +287,21 @@ int32_t rueda_join(rueda_session* session, uint32_t set, int32_t leftOut, int32_
     RUEDA_RETURN_IF_ERROR(checkSession(session));
     RUEDA_ASSIGN_OR_RETURN(*lastRank, session->client->join(set, leftOut != 0));
     return Status::ok();
+  });
+}
+
+int32_t rueda_start_timeline(rueda_session* session, const char* path, int32_t markCycles) {
+  if (path == nullptr) return invalid("path is NULL");
+  return guarded([&]() -> Status {
+    RUEDA_RETURN_IF_ERROR(checkSession(session));
+    return session->client->startTimeline(path, markCycles != 0);
+  });
+}
+
+int32_t rueda_stop_timeline(rueda_session* session) {
+  return guarded([&]() -> Status {
+    RUEDA_RETURN_IF_ERROR(checkSession(session));
+    return session->client->stopTimeline();
   });
 }
 

@@ -53,8 +53,9 @@ RUEDA_API int32_t rueda_describe_dtype(uint32_t dtype, rueda_dtype_info* info);
    RUEDA_SOCKET RUEDA_JOB RUEDA_START_TIMEOUT (seconds) RUEDA_ISOLATED. Without any of them: a job
    of one rank. What the job wants of the daemon: FUSION_THRESHOLD (bytes) CYCLE_TIME (ms)
    STALL_CHECK_TIME_SECONDS STALL_SHUTDOWN_TIME_SECONDS, 0 = off; STALL_CHECK_DISABLE,
-   DISABLE_GROUP_FUSION, 1 = so; FUSION_LOOK_BACK. RUEDA_INVALID_ARGUMENT names a variable that is
-   malformed or missing in a half-set environment. Never blocks. */
+   DISABLE_GROUP_FUSION, 1 = so; FUSION_LOOK_BACK. And TIMELINE, TIMELINE_MARK_CYCLES.
+   RUEDA_INVALID_ARGUMENT names a variable that is malformed or missing in a half-set environment.
+   Never blocks. */
 RUEDA_API int32_t rueda_options_init(rueda_options* options);
 
 /* Connects, and waits until all ranks of the job have. Blocking, up to start_timeout_ms.
@@ -85,10 +86,19 @@ RUEDA_API int32_t rueda_remove_process_set(rueda_session* session, uint32_t set)
 /* This rank has no more data: the other ranks of the set go on until all have joined. Blocking
    until then; *last_rank is the one that joined last. left_out 0: in an allreduce this rank counts
    with zeros (an average still divides by all), a barrier does not wait for it, and everything else
-   ends with MISMATCH. left_out 1: operations run as though it were not in the set, but for a
-   broadcast from it. */
+   ends with MISMATCH. left_out 1: operations run without it, but for a broadcast from it: it
+   gives nothing and gets nothing; rows that are dealt out to it go to nobody. */
 RUEDA_API int32_t rueda_join(rueda_session* session, uint32_t set, int32_t left_out,
                              int32_t* last_rank);
+
+/* Begins to write what happens to operations to `path`, a trace for chrome://tracing or Perfetto:
+   on rank 0 of those that it submits from now on; on other ranks nothing. The file is valid JSON at
+   any time. While one runs, a line on standard error, and OK. Operations of rank 0 go through the
+   daemon meanwhile. INVALID_ARGUMENT: options.timeline is empty, or the path cannot be written. */
+RUEDA_API int32_t rueda_start_timeline(rueda_session* session, const char* path,
+                                       int32_t mark_cycles);
+/* Completes the file. Where none runs, a line on standard error, and OK. */
+RUEDA_API int32_t rueda_stop_timeline(rueda_session* session);
 
 /* --- memory -------------------------------------------------------------------------------- */
 

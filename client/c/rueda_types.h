@@ -5,10 +5,6 @@
 
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum rueda_code {
   RUEDA_OK = 0,
   RUEDA_INVALID_ARGUMENT = 1,
@@ -101,6 +97,11 @@ typedef struct rueda_options {
   int64_t stall_shutdown_ms; /* after that long the job fails with RUEDA_STALLED */
   int32_t groups_apart;      /* 1: groups fuse with their own members only; -1: with others too */
   int32_t fusion_look_back;  /* operations back that one may look for another to join; -1: one */
+  /* Empty: no timeline. "DYNAMIC": from rueda_start_timeline on. Else a path that rank 0 writes
+     from rueda_open on; if it cannot, a line on standard error says why. */
+  char timeline[1024];
+  int32_t timeline_mark_cycles; /* 1: cycles, too; of the one that begins with rueda_open */
+  uint32_t reserved;
 } rueda_options;
 
 /* One collective operation. Zero-initialise, set struct_size, fill what the kind needs.
@@ -144,7 +145,4 @@ typedef struct rueda_gathered {
   const int64_t* first_dims; /* rows from each rank; `ranks` values */
 } rueda_gathered;
 
-#ifdef __cplusplus
-}
-#endif
 #endif /* RUEDA_TYPES_H_ */

@@ -14,17 +14,13 @@ using shm::Result;
 using shm::Status;
 using std::chrono::milliseconds;
 
-namespace {
-
-std::string describe(const Operation& op) {
-  return std::string(shm::opKindName(op.kind)) + " '" + std::string(op.name) + "'";
-}
-
-}  // namespace
-
 Result<std::unique_ptr<Client>> Client::open(const Options& options) {
   RUEDA_ASSIGN_OR_RETURN(auto connection, Connection::open(options));
-  return std::unique_ptr<Client>(new Client(options, std::move(connection)));
+  std::unique_ptr<Client> client(new Client(options, std::move(connection)));
+  if (options.timeline.empty() || options.timeline == "DYNAMIC") return client;
+  const Status started = client->startTimeline(options.timeline, options.marksCycles);
+  if (!started.isOk()) logTimeline(started.message() + "; the job runs without one");
+  return client;
 }
 
 Client::Client(const Options& options, std::unique_ptr<Connection> connection)
@@ -38,85 +34,9 @@ Client::Client(const Options& options, std::unique_ptr<Connection> connection)
       completions_(reinterpret_cast<char*>(connection_->control()) + shm::kCompletionOffset,
                    &connection_->control()->completeTail, &connection_->control()->completeHead) {}
 
-Client::~Client() = default;
-
 Status Client::health() {
   connection_->pump();
   return connection_->failure();
-}
-
-Status Client::checkOperation(const Operation& op) const {
-  if (op.name.size() > shm::kMaxNameBytes)
-    return {Code::kInvalidArgument, "a name of " + std::to_string(op.name.size()) +
-                                        " bytes; at most " + std::to_string(shm::kMaxNameBytes) +
-                                        " are allowed"};
-  if (op.count > shm::kMaxElements)
-    return {Code::kInvalidArgument,
-            describe(op) + " has " + std::to_string(op.count) + " elements"};
-  if (op.kind > OpKind::kReducescatter)
-    return {Code::kInvalidArgument, describe(op) + " has a call of its own"};
-  const auto place = sets_.placeIn(op.processSet);
-  if (!place.isOk()) return {place.status().code(), describe(op) + ": " + place.status().message()};
-  if (op.kind == OpKind::kBroadcast && !sets_.hasRank(op.processSet, op.root))
-    return {Code::kInvalidArgument, describe(op) + ": root " + std::to_string(op.root) +
-                                        " is not one of the " + std::to_string(place.value().size) +
-                                        " ranks"};
-  if (shm::reduces(op.kind) && !shm::canReduce(op.kind, op.dtype, op.reduceOp))
-    return {Code::kInvalidArgument,
-            describe(op) + ": " + shm::impossibleReduction(op.kind, op.dtype, op.reduceOp)};
-  if (op.lacksRows()) return Status::ok();  // All ranks hear of it together.
-  if (op.kind == OpKind::kAlltoall) RUEDA_RETURN_IF_ERROR(checkSplits(op, place.value().size));
-  return checkMemory(op, place.value());
-}
-
-Status Client::checkMemory(const Operation& op, const SetPlace& place) const {
-  if (op.kind == OpKind::kBarrier || op.count == 0) return Status::ok();
-  const bool needsInput = op.kind != OpKind::kBroadcast || op.root == options_.rank;
-  const uint64_t resultBytes = shm::gathers(op.kind) ? 0 : op.resultBytes(place.place, place.size);
-  if ((needsInput && op.input == nullptr) || (resultBytes > 0 && op.output == nullptr))
-    return {Code::kInvalidArgument, describe(op) + ": input or output is NULL"};
-  const auto in = reinterpret_cast<uintptr_t>(op.input);
-  const auto out = reinterpret_cast<uintptr_t>(op.output);
-  const bool mayBeSame = op.kind != OpKind::kReducescatter;
-  if (needsInput && resultBytes > 0 && !(in == out && mayBeSame) && in < out + resultBytes &&
-      out < in + op.bytes())
-    return {Code::kInvalidArgument,
-            describe(op) + ": input and output overlap" + std::string(mayBeSame ? " partly" : "")};
-  return Status::ok();
-}
-
-Status Client::checkSplits(const Operation& op, int size) const {
-  const int64_t rows = op.shape[0];
-  if (op.splits == nullptr) {
-    if (rows % size == 0) return Status::ok();
-    return {Code::kInvalidArgument,
-            describe(op) + ": " + std::to_string(rows) + " rows cannot be dealt out evenly to " +
-                std::to_string(size) + " ranks; say by splits how many each gets"};
-  }
-  if (op.splitCount != static_cast<uint32_t>(size))
-    return {Code::kInvalidArgument, describe(op) + ": " + std::to_string(op.splitCount) +
-                                        " splits for " + std::to_string(size) + " ranks"};
-  int64_t left = rows;
-  for (uint32_t i = 0; i < op.splitCount; ++i) {
-    if (op.splits[i] < 0 || op.splits[i] > left)
-      return {Code::kInvalidArgument, describe(op) + ": split " + std::to_string(i) + " is " +
-                                          std::to_string(op.splits[i]) + ", but only " +
-                                          std::to_string(left) + " of the " + std::to_string(rows) +
-                                          " rows are left"};
-    left -= op.splits[i];
-  }
-  return Status::ok();
-}
-
-// Of a gather that is run: where its rows may go.
-Status Client::checkResult(const Operation& op) const {
-  if (op.output == nullptr && op.result == nullptr)
-    return {Code::kInvalidArgument, describe(op) + ": neither output nor result is given"};
-  const auto in = reinterpret_cast<uintptr_t>(op.input);
-  const auto out = reinterpret_cast<uintptr_t>(op.output);
-  if (op.output != nullptr && op.count > 0 && in < out + op.outputRoom && out < in + op.bytes())
-    return {Code::kInvalidArgument, describe(op) + ": input and output overlap"};
-  return Status::ok();
 }
 
 // A job of one rank: the result is the scaled input.
@@ -161,10 +81,12 @@ Status Client::prepareStaging(const Operation& op) {
 }
 
 Status Client::run(const Operation& op) {
-  RUEDA_RETURN_IF_ERROR(checkOperation(op));
+  RUEDA_RETURN_IF_ERROR(checkOperation(op, sets_, options_.rank));
   if (shm::gathers(op.kind)) RUEDA_RETURN_IF_ERROR(checkResult(op));
   if (connection_->hasFailed()) return connection_->failure();
-  if (options_.size == 1 && op.processSet == 0) return runAlone(op);
+  // Operations that are timed take the ring: it is the daemon that knows when the ranks come.
+  const bool isTimed = timeline_.isRunning();
+  if (options_.size == 1 && op.processSet == 0 && !isTimed) return runAlone(op);
   if (nameCount_.load(std::memory_order_relaxed) > 0) {
     const std::lock_guard<std::mutex> lock(mutex_);
     drainCompletions();
@@ -172,7 +94,7 @@ Status Client::run(const Operation& op) {
       return {Code::kAlreadyExists, describe(op) + " is still in flight in this process"};
   }
   DirectPath::Attempt attempt;
-  if (direct_.offers(op)) {
+  if (!isTimed && direct_.offers(op)) {
     RUEDA_RETURN_IF_ERROR(prepareStaging(op));
     switch (direct_.run(op, &attempt)) {
       case DirectPath::End::kDone:
@@ -263,6 +185,7 @@ Status Client::prepare(const Operation& op, Submission* submission) {
     if (op.splits != nullptr) submission->numbers.assign(op.splits, op.splits + op.splitCount);
   }
   RUEDA_RETURN_IF_ERROR(placeMemory(op, &flight, submission));
+  if (!options_.timeline.empty()) stamp(op, &flight, submission);
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!names_.insert(keyOf(flight.name, flight.set)).second) {
     if (flight.block != nullptr) (void)memory_.free(flight.block);
@@ -285,6 +208,7 @@ void Client::forget(uint64_t id, bool neverSubmitted) {
   if (it == flights_.end()) return;
   if (!it->second.done && it->second.isNamed) names_.erase(keyOf(it->second.name, it->second.set));
   nameCount_.store(names_.size(), std::memory_order_relaxed);
+  if (!neverSubmitted) recordTimed(&it->second);
   for (char* block : {it->second.block, it->second.gatheredBlock})
     if (block != nullptr) (void)memory_.free(block);
   flights_.erase(it);
@@ -303,7 +227,7 @@ Status Client::submit(const std::vector<Operation>& ops, std::vector<uint64_t>* 
                                           " operations; fewer than " +
                                           std::to_string(shm::kMaxInFlight) + " are allowed"};
   for (const Operation& op : ops) {
-    RUEDA_RETURN_IF_ERROR(checkOperation(op));
+    RUEDA_RETURN_IF_ERROR(checkOperation(op, sets_, options_.rank));
     if (op.processSet != ops.front().processSet)
       return {Code::kInvalidArgument,
               describe(op) + " is of process set " + std::to_string(op.processSet) +

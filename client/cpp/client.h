@@ -11,10 +11,11 @@
 #include <unordered_set>
 #include <vector>
 
+#include "client/cpp/check.h"
 #include "client/cpp/direct.h"
 #include "client/cpp/memory.h"
-#include "client/cpp/process_sets.h"
 #include "client/cpp/submitter.h"
+#include "client/cpp/timeline.h"
 
 namespace rueda::client {
 
@@ -45,17 +46,19 @@ class Client : private WaitNotes {
   shm::Result<bool> poll(uint64_t handle);
   // Waits for the outcome; `timeout` zero: no limit. Blocking.
   shm::Status wait(uint64_t handle, std::chrono::milliseconds timeout);
-  // The id of a new process set of these ranks, on which all ranks of the job agree. Blocking, as
-  // the two below. kAlreadyExists: there is one of them.
+  // The id of a new process set of these ranks, on which all ranks agree. Blocking, as the two
+  // below. kAlreadyExists: there is one of them.
   shm::Result<uint32_t> addProcessSet(std::vector<int64_t> ranks);
   // What waits in it fails. All ranks of the job.
   shm::Status removeProcessSet(uint32_t set);
   // This rank has no more data: other ranks of the set go on until all have joined, with zeros in
   // its place or (`leftOut`) without it. Returns the rank that joined last.
   shm::Result<int> join(uint32_t set, bool leftOut);
-  // Of a waited-for gather, until release(). nullptr for an unknown handle.
-  const Gathered* gathered(uint64_t handle);
+  const Gathered* gathered(uint64_t handle);  // If waited for, until release(); else nullptr.
   shm::Status release(uint64_t handle);
+  // Timeline's, on rank 0 alone. kInvalidArgument if Options::timeline is empty.
+  shm::Status startTimeline(const std::string& path, bool marksCycles);
+  shm::Status stopTimeline();
 
  private:
   // An operation on its way. Guarded by mutex_.
@@ -79,6 +82,7 @@ class Client : private WaitNotes {
     std::vector<shm::RowBlock> rows;
     std::unique_ptr<Gathered> gathered;
     char* gatheredBlock = nullptr;
+    std::unique_ptr<TimedOperation> timed;  // Until it is recorded.
   };
 
   Client(const Options& options, std::unique_ptr<Connection> connection);
@@ -86,10 +90,6 @@ class Client : private WaitNotes {
   static std::string keyOf(std::string_view name, uint32_t set) {
     return set == 0 ? std::string(name) : std::string(name) + '\0' + std::to_string(set);
   }
-  shm::Status checkOperation(const Operation& op) const;
-  shm::Status checkMemory(const Operation& op, const SetPlace& place) const;
-  shm::Status checkSplits(const Operation& op, int size) const;
-  shm::Status checkResult(const Operation& op) const;
   shm::Status runAlone(const Operation& op);
   shm::Status gatherAlone(const Operation& op);
   shm::Result<int64_t> agree(Submission submission);
@@ -113,6 +113,10 @@ class Client : private WaitNotes {
   void giveRows(const Operation& op, uint64_t id);
   bool hasRoom();
   static shm::Status unknownHandle(uint64_t handle);
+  void stamp(const Operation& op, Flight* flight, Submission* submission) const;
+  static void copyOut(Flight* flight);
+  void noteCollected(uint64_t id, int64_t begin, const shm::Status& collected);
+  void recordTimed(Flight* flight);
 
   void sleepsInDirect(const Operation& op, uint32_t index) override;
   void wokeFromDirect() override;
@@ -126,11 +130,11 @@ class Client : private WaitNotes {
   Submitter submitter_;
   DirectPath direct_;
   ProcessSets sets_;
+  Timeline timeline_;
   std::mutex stagingMutex_;
   std::mutex agreementMutex_;  // One change of the process sets at a time.
   uint64_t directNote_ = 0;    // Of the one thread in the direct path.
-  // Guarded by mutex_.
-  std::mutex mutex_;
+  std::mutex mutex_;           // Guards the rest.
   shm::RingConsumer completions_;
   std::unordered_map<uint64_t, Flight> flights_;
   std::unordered_set<std::string> names_;             // By keyOf; without an outcome yet.

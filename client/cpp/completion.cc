@@ -18,7 +18,16 @@ using std::chrono::milliseconds;
 namespace {
 
 size_t tailBytesOf(const CompletionEntry& entry) {
-  return entry.gatherRanks * sizeof(shm::RowBlock) + entry.textBytes;
+  const size_t timeBytes =
+      entry.timedRanks == 0 ? 0 : sizeof(shm::OpTimes) + entry.timedRanks * sizeof(shm::RankTime);
+  return entry.gatherRanks * sizeof(shm::RowBlock) + entry.textBytes + timeBytes;
+}
+
+// `from`: where an entry's times begin.
+void takeTimes(const char* from, size_t ranks, TimedOperation* timed) {
+  std::memcpy(&timed->times, from, sizeof timed->times);
+  timed->arrivals.resize(ranks);
+  std::memcpy(timed->arrivals.data(), from + sizeof timed->times, ranks * sizeof(shm::RankTime));
 }
 
 uint32_t slotsOf(size_t tailBytes) {
@@ -43,7 +52,7 @@ void Client::drainCompletions() {
     CompletionEntry entry;
     if (available > 0) completions_.peek(0, &entry);
     const bool sane = available > 0 && entry.gatherRanks <= shm::kMaxRanks &&
-                      entry.textBytes <= shm::kMaxTextBytes;
+                      entry.timedRanks <= shm::kMaxRanks && entry.textBytes <= shm::kMaxTextBytes;
     const uint32_t slots = sane ? slotsOf(tailBytesOf(entry)) : 0;
     if (!sane || slots > available)
       return connection_->fail({Code::kProtocolError, "the daemon's completion ring is broken"});
@@ -77,6 +86,8 @@ void Client::takeCompletion(const CompletionEntry& entry, const std::vector<char
   if (rowBytes > 0) std::memcpy(flight.rows.data(), tail.data(), rowBytes);
   flight.status =
       Status(static_cast<Code>(entry.code), std::string(tail.data() + rowBytes, entry.textBytes));
+  if (flight.timed != nullptr && entry.timedRanks > 0)
+    takeTimes(tail.data() + rowBytes + entry.textBytes, entry.timedRanks, flight.timed.get());
   flight.value = entry.value;
   flight.done = true;
   if (flight.isNamed) names_.erase(keyOf(flight.name, flight.set));
@@ -155,8 +166,7 @@ Status Client::await(uint64_t handle, milliseconds timeout, int64_t* value) {
     kind = flight.kind;
     status = flight.status;
     if (value != nullptr) *value = flight.value;
-    if (status.isOk() && flight.copyTo != nullptr)
-      std::memcpy(flight.copyTo, flight.result, flight.resultBytes);
+    if (status.isOk() && flight.copyTo != nullptr) copyOut(&flight);
   }
   if (shm::gathers(kind) && status.isOk()) return finishGather(handle);
   forget(handle);

@@ -116,6 +116,10 @@ Result<Options> optionsFromEnvironment() {
                                               std::to_string(options.size));
   options.startTimeoutMs = static_cast<uint32_t>(std::min(seconds, kMaxStartSeconds)) * 1000;
   options.isolated = isolated != 0;
+  int marksCycles = 0;
+  RUEDA_RETURN_IF_ERROR(readInt("TIMELINE_MARK_CYCLES", 0, &marksCycles));
+  options.marksCycles = marksCycles != 0;
+  if (const Variable v = find("TIMELINE"); v.value != nullptr) options.timeline = v.value;
   RUEDA_RETURN_IF_ERROR(readKnobs(&options.knobs));
   options.hostname = hostName();
   if (const Variable v = find("HOSTNAME"); v.value != nullptr) options.hostname = v.value;

@@ -25,7 +25,9 @@ Status Client::finishGather(uint64_t id) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (flights_[id].gathered != nullptr) return Status::ok();
   }
+  const auto begin = std::chrono::steady_clock::now();
   const Status collected = collectRows(id);
+  noteCollected(id, shm::nanosOf(begin), collected);
   Submission release;
   release.type = shm::EntryType::kRelease;
   release.requestId = id;

@@ -25,6 +25,10 @@ struct Options {
   uint32_t startTimeoutMs = 30000;
   bool isolated = false;
   shm::Knobs knobs{};
+  // Where rank 0 writes a timeline from the start, or "DYNAMIC": where startTimeline() says. "":
+  // there is none.
+  std::string timeline;
+  bool marksCycles = false;           // In that one.
   std::function<bool()> interrupted;  // True: stop waiting. May be empty.
 };
 

@@ -17,7 +17,8 @@ using shm::TailEntry;
 namespace {
 
 size_t tailBytes(const Submission& submission) {
-  return (submission.op.ndim + submission.numbers.size()) * sizeof(int64_t) +
+  const size_t stamps = submission.submittedNs == 0 ? 0 : 1;
+  return (submission.op.ndim + submission.numbers.size() + stamps) * sizeof(int64_t) +
          submission.op.name.size();
 }
 
@@ -133,6 +134,7 @@ void Submitter::stage(const Submission& submission) {
   entry.ndim = static_cast<uint8_t>(op.ndim);
   entry.flags = submission.flags;
   if (hasThreads_) entry.flags |= shm::kFlagThreads;
+  if (submission.submittedNs != 0) entry.flags |= shm::kFlagStamped;
   entry.requestId = submission.requestId;
   entry.inSegment = submission.input.segment;
   entry.inOffset = submission.input.offset;
@@ -156,6 +158,7 @@ void Submitter::stage(const Submission& submission) {
   };
   append(op.shape, op.ndim * sizeof(int64_t));
   append(submission.numbers.data(), submission.numbers.size() * sizeof(int64_t));
+  if (submission.submittedNs != 0) append(&submission.submittedNs, sizeof(int64_t));
   append(op.name.data(), op.name.size());
   size_t at = std::min(tail_.size(), sizeof entry.tail);
   std::copy_n(tail_.begin(), at, entry.tail);

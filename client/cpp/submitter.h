@@ -25,6 +25,7 @@ struct Submission {
   std::vector<int64_t> numbers;  // An alltoall's splits, ranks of a set to add, a set to remove.
   uint64_t extra = 0;
   uint8_t flags = 0;
+  int64_t submittedNs = 0;  // What the daemon is told of that; 0: nothing.
   uint32_t directIndex = 0;
   uint32_t groupSize = 0;
   uint32_t groupId = 0;

@@ -13,17 +13,25 @@ using shm::CompletionEntry;
 using shm::CompletionType;
 using shm::TailEntry;
 
-// The entries of one outcome: a CompletionEntry and as many TailEntry as rows and text need.
+// The entries of one outcome: a CompletionEntry and as many TailEntry as rows, text and times need.
 std::vector<char> encode(const Outcome& outcome) {
   const std::string text = outcome.status.message().substr(0, shm::kMaxTextBytes);
-  std::vector<char> tail(outcome.rows.size() * sizeof(shm::RowBlock) + text.size());
-  if (!outcome.rows.empty())
-    std::memcpy(tail.data(), outcome.rows.data(), outcome.rows.size() * sizeof(shm::RowBlock));
-  std::copy(text.begin(), text.end(), tail.end() - static_cast<ptrdiff_t>(text.size()));
+  std::vector<char> tail;
+  const auto append = [&tail](const void* from, size_t bytes) {
+    const char* const first = static_cast<const char*>(from);
+    tail.insert(tail.end(), first, first + bytes);
+  };
+  append(outcome.rows.data(), outcome.rows.size() * sizeof(shm::RowBlock));
+  append(text.data(), text.size());
+  if (!outcome.rankTimes.empty()) {
+    append(&outcome.times, sizeof outcome.times);
+    append(outcome.rankTimes.data(), outcome.rankTimes.size() * sizeof(shm::RankTime));
+  }
 
   CompletionEntry first{};
   first.type =
       static_cast<uint8_t>(outcome.released ? CompletionType::kReleased : CompletionType::kOutcome);
+  first.timedRanks = static_cast<uint8_t>(outcome.rankTimes.size());
   first.code = static_cast<int32_t>(outcome.status.code());
   first.requestId = outcome.requestId;
   first.value = outcome.value;

@@ -257,6 +257,7 @@ void Engine::acceptNote(Session* session, Job* job, const submit::WaitNote& note
 
 void Engine::negotiateAndDispatch(Job* job) {
   for (Decision& decision : job->sets.takeReady()) {
+    decision.decidedAt = now_;
     const OpKind kind = decision.spec().kind;
     if (!decision.error.isOk())
       endDecision(job, decision, decision.error);
@@ -276,16 +277,21 @@ void Engine::negotiateAndDispatch(Job* job) {
 void Engine::dispatch(Job* job, FusedOp op) {
   ++job->running;
   ++job->reducing;
+  op.cycleAt = now_;
+  op.startedAt = steady_clock::now();
   auto shared = std::make_shared<const FusedOp>(std::move(op));
-  plane_.run(shared, [this, shared] { post([this, shared] { onExecuted(shared); }); });
+  plane_.run(shared, [this, shared] {
+    post([this, shared, at = steady_clock::now()] { onExecuted(shared, at); });
+  });
 }
 
-void Engine::onExecuted(const std::shared_ptr<const FusedOp>& op) {
+void Engine::onExecuted(const std::shared_ptr<const FusedOp>& op, flow::TimePoint at) {
   Job* job = jobs_.find(op->job);  // Kept while `running` counts this operation.
   --job->running;
   --job->reducing;
   job->bytesReduced += op->bytes;
-  for (const Decision& decision : op->decisions) endDecision(job, decision, Status::ok());
+  const Span span{op->cycleAt, op->startedAt, at};
+  for (const Decision& decision : op->decisions) endDecision(job, decision, Status::ok(), 0, &span);
   touched_.push_back(op->job);
 }
 
@@ -301,7 +307,8 @@ std::optional<uint32_t> Engine::resumeIndex(const Job& job, const Decision& deci
   return last + 1;
 }
 
-void Engine::endDecision(Job* job, const Decision& decision, const Status& status, int64_t value) {
+void Engine::endDecision(Job* job, const Decision& decision, const Status& status, int64_t value,
+                         const Span* span) {
   const std::optional<uint32_t> directIndex = resumeIndex(*job, decision);
   status.isOk() ? ++job->opsCompleted : ++job->opsFailed;
   for (const Request& request : decision.requests) {
@@ -312,6 +319,7 @@ void Engine::endDecision(Job* job, const Decision& decision, const Status& statu
     outcome.status = status;
     outcome.directIndex = directIndex;
     outcome.value = value;
+    if (request.timed) addTimes(decision, status.isOk(), span, &outcome);
     deliver(std::move(outcome));
   }
 }

@@ -17,6 +17,7 @@
 #include "daemon/base/mailbox.h"
 #include "daemon/complete/delivery.h"
 #include "daemon/engine/doorbells.h"
+#include "daemon/engine/times.h"
 #include "daemon/execute/cpu/shm_plane.h"
 #include "daemon/flow/engine_port.h"
 #include "daemon/submit/intake.h"
@@ -78,9 +79,10 @@ class Engine : public flow::EnginePort {
   static std::optional<uint32_t> resumeIndex(const Job& job, const flow::Decision& decision);
   void finishGather(Job* job, flow::Decision decision);
   void dispatch(Job* job, flow::FusedOp op);
-  void onExecuted(const std::shared_ptr<const flow::FusedOp>& op);
+  void onExecuted(const std::shared_ptr<const flow::FusedOp>& op, flow::TimePoint at);
+  // `span`: nullptr if it did not go to the data plane.
   void endDecision(Job* job, const flow::Decision& decision, const shm::Status& status,
-                   int64_t value = 0);
+                   int64_t value = 0, const Span* span = nullptr);
   void deliver(flow::Outcome outcome);
   void deliverAll();
 

@@ -53,6 +53,7 @@ void Engine::finishGather(Job* job, Decision decision) {
     for (const flow::Request& giver : decision.requests)
       outcome.rows[static_cast<size_t>(giver.place)] =
           rowsOf(giver, request.place, decision.size());
+    if (request.timed) addTimes(decision, true, nullptr, &outcome);
     deliver(std::move(outcome));
   }
   gather->requests = std::move(decision.requests);

@@ -59,12 +59,14 @@ void fillRanks(const std::vector<int>& ranks, const std::vector<int>& stopped,
                       view->present.end());
 }
 
-// When the oldest operation that waits in the job began to, or `now`. Not a join, which may wait.
+// When the oldest operation that waits in the job began to, or `now`.
 flow::TimePoint oldestSince(const Job& job, flow::TimePoint now) {
   flow::TimePoint oldest = now;
-  for (const flow::SetId set : job.sets.active())
-    for (const auto& [name, entry] : job.sets.all().at(set)->entries())
-      oldest = std::min(oldest, entry.since);
+  for (const flow::SetId set : job.sets.active()) {
+    const negotiate::TensorTable& table = *job.sets.all().at(set);
+    for (const auto& [name, entry] : table.entries()) oldest = std::min(oldest, entry.since);
+    if (!table.joined().empty()) oldest = std::min(oldest, table.joined().front().arrived);
+  }
   for (const DirectWait& wait : job.directWaits) oldest = std::min(oldest, wait.since);
   return oldest;
 }
@@ -126,7 +128,8 @@ void untangle(Job* job) {
 }
 
 void reportDeadlock(Job* job, bool atTick) {
-  if (job->running > 0 || !job->runnable.empty()) return;  // What is complete ends by itself.
+  // What is complete ends by itself.
+  if (job->running > 0 || !job->runnable.empty() || job->sets.hasReady()) return;
   // The usual case, cheaply: some rank is awake.
   std::vector<bool> sleeps(job->members.size());
   for (size_t r = 0; r < sleeps.size(); ++r) sleeps[r] = !job->requestWaits[r].empty();
@@ -176,6 +179,12 @@ bool hasOlderThan(const Job& job, flow::TimePoint now, milliseconds age) {
   return now - oldestSince(job, now) >= age;
 }
 
+bool isNoFault(const PendingView& pending) {
+  return pending.mayWait &&
+         std::none_of(pending.missing.begin(), pending.missing.end(),
+                      [&pending](int rank) { return contains(pending.stopped, rank); });
+}
+
 std::string describePending(const Job& job, const PendingView& pending) {
   const std::vector<int>& guilty = pending.missing;
   std::string text = pending.kind + " '" + base::printable(pending.name) + "'" +
@@ -197,8 +206,8 @@ void reportStalls(Job* job, flow::TimePoint now, milliseconds warnAfter) {
   size_t more = 0;
   for (const PendingView& pending : pendingOf(*job, now)) {
     if (pending.ageMs < static_cast<uint64_t>(warnAfter.count()))
-      break;                                                   // Sorted: the rest is younger.
-    if (pending.missing.empty() || pending.mayWait) continue;  // All are at work on it.
+      break;                                                      // Sorted: the rest is younger.
+    if (pending.missing.empty() || isNoFault(pending)) continue;  // All are at work on it.
     const std::string key = pending.name + '\0' + std::to_string(pending.set);
     const auto known = earlier.find(key);
     flow::TimePoint& next = job->nextStallLine[key];

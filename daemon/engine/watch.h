@@ -30,6 +30,8 @@ bool hasOlderThan(const Job& job, flow::TimePoint now, std::chrono::milliseconds
 // distances; at most 10 a call.
 void reportStalls(Job* job, flow::TimePoint now, std::chrono::milliseconds warnAfter);
 
+// Whether it is no fault of anybody that this waits: a join, for ranks that run.
+bool isNoFault(const flow::PendingView& pending);
 // "allreduce 'x': ranks [1] missing (rank 1: pid 12 on host a, stopped) for 1.2 s; ranks [0] wait".
 std::string describePending(const Job& job, const flow::PendingView& pending);
 

@@ -23,9 +23,10 @@ struct Decision {
   std::shared_ptr<const std::vector<int>> members;  // Ranks of the process set, ascending.
   // Of equal name, at least one. In rank order; of a join in the order in which they came.
   std::vector<Request> requests;
-  std::vector<JoinedRank> joined;                   // The members without a request.
-  shm::Status error;                                // Not ok: nothing runs, every rank gets this.
-  uint64_t group = 0;  // Nonzero: stays together with decisions of this group.
+  std::vector<JoinedRank> joined;  // The members without a request.
+  shm::Status error;               // Not ok: nothing runs, every rank gets this.
+  uint64_t group = 0;              // Nonzero: stays together with decisions of this group.
+  TimePoint decidedAt;
 
   // Of the first rank; but for first dimensions and splits of kinds that gather, of all.
   const TensorSpec& spec() const { return requests.front().spec; }

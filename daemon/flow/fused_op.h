@@ -27,6 +27,8 @@ struct FusedOp {
   std::vector<Slice> slices;
   uint64_t bytes = 0;               // Of one rank.
   std::vector<Decision> decisions;  // What it carries out; keeps the memory alive.
+  TimePoint cycleAt;                // The cycle that dispatched it began.
+  TimePoint startedAt;              // It went to the data plane.
   // If set: once it holds true nobody waits any more, and what is left need not be done.
   std::shared_ptr<const std::atomic<bool>> unwanted;
 };

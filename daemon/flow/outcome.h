@@ -9,6 +9,7 @@
 
 #include "daemon/flow/request.h"
 #include "shm/layout.h"
+#include "shm/op_times.h"
 #include "shm/status.h"
 
 namespace rueda::flow {
@@ -21,6 +22,9 @@ struct Outcome {
   std::optional<uint32_t> directIndex;  // Where the rank's direct path goes on.
   int64_t value = 0;                    // Join: the rank that joined last; add set: its id.
   bool released = false;                // Not an end: all ranks have copied gather `requestId`.
+  // Of a request that is timed, once decided: by rank.
+  std::vector<shm::RankTime> rankTimes;
+  shm::OpTimes times{};  // If there are rankTimes.
 };
 
 }  // namespace rueda::flow

@@ -59,11 +59,13 @@ struct Request {
   TensorSpec spec;
   TensorMemory input;
   TensorMemory output;
-  bool fallback = false;  // Was tried on the direct path at `directIndex` first.
-  bool blocking = false;  // The submitting thread waits for it.
-  bool threads = false;   // The rank uses several.
-  bool among = false;     // The rank has started others that it has not waited for.
-  bool leftOut = false;   // Join: others go on as though this rank were not there.
+  bool fallback = false;    // Was tried on the direct path at `directIndex` first.
+  bool blocking = false;    // The submitting thread waits for it.
+  bool threads = false;     // The rank uses several.
+  bool among = false;       // The rank has started others that it has not waited for.
+  bool leftOut = false;     // Join: others go on as though this rank were not there.
+  bool timed = false;       // The rank wants to know what happened when.
+  int64_t submittedNs = 0;  // When the rank submitted it, as it says; 0: it does not.
   uint32_t directIndex = 0;
   uint64_t group = 0;  // Nonzero: of a group, whose `groupSize` operations run together.
   uint32_t groupSize = 1;

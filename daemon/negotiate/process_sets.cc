@@ -95,6 +95,11 @@ bool ProcessSets::releaseGroups(flow::TimePoint before) {
   return released;
 }
 
+bool ProcessSets::hasReady() const {
+  return std::any_of(active_.begin(), active_.end(),
+                     [this](flow::SetId set) { return sets_.at(set)->hasReady(); });
+}
+
 bool ProcessSets::empty() const {
   return std::all_of(active_.begin(), active_.end(),
                      [this](flow::SetId set) { return sets_.at(set)->empty(); });

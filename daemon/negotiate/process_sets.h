@@ -38,6 +38,7 @@ class ProcessSets {
   shm::Status add(flow::Request* request);
   // As the same of every table: in what time does not depend on how many sets are idle.
   std::vector<flow::Decision> takeReady();
+  bool hasReady() const;
   bool releaseGroups(flow::TimePoint before);
   bool empty() const;
   bool wants(int rank) const;

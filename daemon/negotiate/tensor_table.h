@@ -48,6 +48,8 @@ class TensorTable {
   // Ranks that have joined, in the order in which they did; empty again when all have.
   const std::vector<flow::Request>& joined() const { return joined_; }
   bool empty() const { return entries_.empty() && groups_.empty() && joined_.empty(); }
+  // Whether takeReady() has something to give.
+  bool hasReady() const { return !ready_.empty(); }
   const std::vector<int>& members() const { return *members_; }
   std::optional<int> placeOf(int rank) const;
   bool hasJoined(int place) const;

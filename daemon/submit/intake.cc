@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "daemon/base/log.h"
 #include "shm/region.h"
 
 namespace rueda::submit {
@@ -61,8 +62,21 @@ size_t numbersOf(const SubmissionEntry& entry) {
   return entry.type == static_cast<uint8_t>(EntryType::kSubmit) ? entry.extra : 0;
 }
 
+bool isStamped(const SubmissionEntry& entry) {
+  return entry.type == static_cast<uint8_t>(EntryType::kSubmit) &&
+         (entry.flags & shm::kFlagStamped) != 0;
+}
+
+// Of all that precedes the name.
 size_t numberBytes(const SubmissionEntry& entry) {
-  return (entry.ndim + numbersOf(entry)) * sizeof(int64_t);
+  return (entry.ndim + numbersOf(entry) + (isStamped(entry) ? 1 : 0)) * sizeof(int64_t);
+}
+
+int64_t readStamp(const SubmissionEntry& entry, const std::string& tail) {
+  int64_t stamp = 0;
+  if (isStamped(entry))
+    std::memcpy(&stamp, tail.data() + numberBytes(entry) - sizeof stamp, sizeof stamp);
+  return stamp;
 }
 
 std::vector<int64_t> readNumbers(const SubmissionEntry& entry, const std::string& tail) {
@@ -168,7 +182,7 @@ Status resolveMemory(const SubmissionEntry& entry, const Origin& origin, int siz
   const bool areSame = in == out && !scatters;
   if (request->input.segment == request->output.segment && outBytes > 0 && !areSame &&
       in < out + outBytes && out < in + bytes)
-    return broken("input and output of '" + request->name + "' overlap partly");
+    return broken("input and output of '" + base::printable(request->name) + "' overlap partly");
   return Status::ok();
 }
 
@@ -182,6 +196,8 @@ Result<Item> toRequest(const SubmissionEntry& entry, const std::string& tail,
   request.threads = (entry.flags & shm::kFlagThreads) != 0;
   request.among = (entry.flags & shm::kFlagAmong) != 0;
   request.leftOut = (entry.flags & shm::kFlagLeftOut) != 0;
+  request.timed = (entry.flags & shm::kFlagTimed) != 0;
+  request.submittedNs = readStamp(entry, tail);
   request.priority = entry.priority;
   request.set = entry.processSet;
   request.directIndex = entry.directIndex;
@@ -193,12 +209,12 @@ Result<Item> toRequest(const SubmissionEntry& entry, const std::string& tail,
   const shm::OpKind kind = request.spec.kind;
   const auto place = origin.placeIn(entry.processSet);
   if (!place)
-    return Item(Invalid{
-        entry.requestId,
-        Status(Code::kInvalidArgument, std::string(shm::opKindName(kind)) + " '" + request.name +
-                                           "': rank " + std::to_string(origin.rank) +
-                                           " does not belong to process set " +
-                                           std::to_string(entry.processSet))});
+    return Item(
+        Invalid{entry.requestId,
+                Status(Code::kInvalidArgument,
+                       std::string(shm::opKindName(kind)) + " '" + base::printable(request.name) +
+                           "': rank " + std::to_string(origin.rank) +
+                           " does not belong to process set " + std::to_string(entry.processSet))});
   request.place = place->place;
   // A scalar has no rows: the ranks are told together.
   if (shm::needsRows(kind) && request.spec.shape.empty()) return Item(std::move(request));

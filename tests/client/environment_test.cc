@@ -17,11 +17,26 @@ using rueda::shm::Code;
 class Environment {
  public:
   explicit Environment(const std::map<std::string, std::string>& variables) {
-    for (const std::string suffix :
-         {"RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "HOSTNAME",
-          "SOCKET", "JOB", "START_TIMEOUT", "ISOLATED", "FUSION_THRESHOLD", "CYCLE_TIME",
-          "STALL_CHECK_TIME_SECONDS", "STALL_SHUTDOWN_TIME_SECONDS", "STALL_CHECK_DISABLE",
-          "DISABLE_GROUP_FUSION", "FUSION_LOOK_BACK"})
+    for (const std::string suffix : {"RANK",
+                                     "SIZE",
+                                     "LOCAL_RANK",
+                                     "LOCAL_SIZE",
+                                     "CROSS_RANK",
+                                     "CROSS_SIZE",
+                                     "HOSTNAME",
+                                     "SOCKET",
+                                     "JOB",
+                                     "START_TIMEOUT",
+                                     "ISOLATED",
+                                     "FUSION_THRESHOLD",
+                                     "CYCLE_TIME",
+                                     "STALL_CHECK_TIME_SECONDS",
+                                     "STALL_SHUTDOWN_TIME_SECONDS",
+                                     "STALL_CHECK_DISABLE",
+                                     "DISABLE_GROUP_FUSION",
+                                     "FUSION_LOOK_BACK",
+                                     "TIMELINE",
+                                     "TIMELINE_MARK_CYCLES"})
       for (const std::string prefix : {"RUEDA_", "HOROVOD_"}) {
         const std::string name = prefix + suffix;
         if (const char* value = ::getenv(name.c_str())) saved_[name] = value;
@@ -64,6 +79,8 @@ TEST_CASE("without variables a process is a job of one at the system daemon") {
   CHECK(options.value().job == "default");
   CHECK(options.value().startTimeoutMs == 30000);
   CHECK_FALSE(options.value().isolated);
+  CHECK(options.value().timeline.empty());
+  CHECK_FALSE(options.value().marksCycles);
   char host[256] = {};
   ::gethostname(host, sizeof host - 1);
   CHECK(options.value().hostname == host);
@@ -110,6 +127,16 @@ TEST_CASE("Horovod's names are read where ours are missing, and only there") {
   CHECK(options.value().localSize == 2);
   CHECK(options.value().hostname == "ours");
   CHECK(options.value().socket == "/run/rueda/rueda.sock");
+}
+
+TEST_CASE("a timeline is a path or DYNAMIC, and its cycles a number") {
+  const Environment environment(
+      {{"HOROVOD_TIMELINE", "/tmp/t.json"}, {"HOROVOD_TIMELINE_MARK_CYCLES", "1"}});
+  const auto options = optionsFromEnvironment();
+  REQUIRE(options.isOk());
+  CHECK(options.value().timeline == "/tmp/t.json");
+  CHECK(options.value().marksCycles);
+  CHECK(refusal({{"RUEDA_TIMELINE_MARK_CYCLES", "yes"}}) != "");
 }
 
 TEST_CASE("half of a pair is refused with what is missing and what is there") {

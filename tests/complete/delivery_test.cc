@@ -27,7 +27,9 @@ struct ClientSide {
   shm::CompletionEntry take(std::string* tail) {
     shm::CompletionEntry entry;
     ring.peek(0, &entry);
-    const size_t bytes = entry.gatherRanks * sizeof(shm::RowBlock) + entry.textBytes;
+    const size_t timeBytes = entry.timedRanks * sizeof(shm::RankTime) +
+                             (entry.timedRanks == 0 ? 0 : sizeof(shm::OpTimes));
+    const size_t bytes = entry.gatherRanks * sizeof(shm::RowBlock) + entry.textBytes + timeBytes;
     tail->assign(entry.tail, std::min(bytes, sizeof entry.tail));
     uint32_t slot = 1;
     for (; tail->size() < bytes; ++slot) {
@@ -76,6 +78,26 @@ TEST_CASE("an outcome arrives with code, text, rows and index") {
   REQUIRE(entry.gatherRanks == 3);
   REQUIRE(std::memcmp(tail.data(), sent.rows.data(), 3 * sizeof(shm::RowBlock)) == 0);
   REQUIRE(tail.substr(3 * sizeof(shm::RowBlock)) == std::string(textBytes, 'm'));
+}
+
+TEST_CASE("times come behind the text") {
+  ClientSide client;
+  Delivery delivery;
+  delivery.addSession(1, client.slots(), client.control);
+  const int ranks = GENERATE(1, 2, 64);
+  Outcome sent = outcome(42, Status(Code::kMismatch, "text"));
+  sent.rows.resize(2);
+  sent.times = {1, 2, 3, 4, 5};
+  for (int rank = 0; rank < ranks; ++rank) sent.rankTimes.push_back({rank, 0, 100 + rank});
+  delivery.deliver(sent);
+  REQUIRE(delivery.flush().empty());
+  std::string tail;
+  const auto entry = client.take(&tail);
+  REQUIRE(entry.timedRanks == ranks);
+  const char* times = tail.data() + 2 * sizeof(shm::RowBlock) + 4;
+  CHECK(std::memcmp(times, &sent.times, sizeof sent.times) == 0);
+  CHECK(std::memcmp(times + sizeof sent.times, sent.rankTimes.data(),
+                    sent.rankTimes.size() * sizeof(shm::RankTime)) == 0);
 }
 
 TEST_CASE("a text longer than the limit is cut, not refused") {

@@ -133,7 +133,6 @@ _NO_TF = 'there is no TensorFlow adapter'
 _HOST = 'tensors live in host memory'
 # Rows that no test proves, and why.
 PENDING = {
-    'C06': 'the timeline is not there yet',
     'T54': _HOST, 'Q23': _HOST,
     'E06': 'nothing in rueda looks for new hosts yet',
     'E07': 'ranks stay those that the job was started with',

@@ -2,6 +2,7 @@
 #include "daemon/submit/intake.h"
 
 #include <catch2/catch.hpp>
+#include <cstring>
 #include <limits>
 
 #include "tests/submit/border.h"
@@ -68,6 +69,27 @@ TEST_CASE("tails of every length come back whole, over as many slots as they nee
   CHECK(std::get<Request>(item.value()).name == name);
   CHECK(std::get<Request>(item.value()).spec.shape == shape);
   CHECK(border.slots() == slots.size());
+}
+
+TEST_CASE("a submission may say when it was made, between the numbers and the name") {
+  Border border;
+  const bool isStamped = GENERATE(true, false);
+  const std::string name(GENERATE(1, 24, 25, 200), 'n');
+  auto slots = submissionSlots(valid(), {16, 123456789}, name);
+  SubmissionEntry first;
+  std::memcpy(&first, slots.data(), sizeof first);
+  first.ndim = isStamped ? 1 : 2;
+  first.flags = isStamped ? rueda::shm::kFlagStamped | rueda::shm::kFlagTimed : 0;
+  first.inSegment = first.outSegment = isStamped ? kOwn : 0;
+  if (!isStamped) first.kind = static_cast<uint8_t>(OpKind::kBarrier);
+  std::memcpy(slots.data(), &first, sizeof first);
+  const auto item = border.parse(slots);
+  REQUIRE(item.isOk());
+  const Request& request = std::get<Request>(item.value());
+  CHECK(request.name == name);
+  CHECK(request.timed == isStamped);
+  CHECK(request.submittedNs == (isStamped ? 123456789 : 0));
+  CHECK(request.spec.shape.size() == (isStamped ? 1 : 2));
 }
 
 TEST_CASE("64 dimensions are the most, and they fill slots of their own") {

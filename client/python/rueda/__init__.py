@@ -8,6 +8,7 @@ Functions that answer about the topology raise ValueError before init() and afte
 """
 
 import importlib
+import os
 
 from rueda import _native, _session
 from rueda.exceptions import HorovodInternalError  # noqa: F401 - for users
@@ -134,15 +135,27 @@ def is_homogeneous():
 
 
 def start_timeline(file_path, mark_cycles=False):
-    """Raises ValueError: there is no timeline to start in this build."""
-    _session.topology()
-    raise ValueError('the timeline is not enabled: this build of rueda records none')
+    """Rank 0 begins to write what happens to its operations to a new file, for chrome://tracing.
+
+    With `mark_cycles` also when the daemon lets operations run. Any rank may call it; on others
+    than 0 it does nothing. While a timeline runs it only writes a line to standard error.
+    ValueError before init(), where the timeline was not enabled then (HOROVOD_TIMELINE must be a
+    path or "DYNAMIC"), and on rank 0 for a file that cannot be written.
+    """
+    session = _session.topology()
+    path = os.fsencode(file_path)
+    if b'\0' in path:
+        raise ValueError(f'not a path: {file_path!r}')
+    session.call(_native.library().rueda_start_timeline, path, int(bool(mark_cycles)))
 
 
 def stop_timeline():
-    """Raises ValueError: there is no timeline to stop in this build."""
-    _session.topology()
-    raise ValueError('the timeline is not enabled: this build of rueda records none')
+    """Completes the file of start_timeline(), or of HOROVOD_TIMELINE.
+
+    Where no timeline runs it only writes a line to standard error. ValueError as there.
+    """
+    session = _session.topology()
+    session.call(_native.library().rueda_stop_timeline)
 
 
 def mpi_threads_supported():

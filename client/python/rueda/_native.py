@@ -70,6 +70,8 @@ class Options(ctypes.Structure):
         ('fusion_bytes', ctypes.c_int64), ('cycle_us', ctypes.c_int64),
         ('stall_warn_ms', ctypes.c_int64), ('stall_shutdown_ms', ctypes.c_int64),
         ('groups_apart', ctypes.c_int32), ('fusion_look_back', ctypes.c_int32),
+        ('timeline', ctypes.c_char * 1024),
+        ('timeline_mark_cycles', ctypes.c_int32), ('reserved', ctypes.c_uint32),
     ]
 
 
@@ -147,6 +149,8 @@ _SIGNATURES = {
     'rueda_add_process_set': (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32,
                                                ctypes.POINTER(ctypes.c_uint32)]),
     'rueda_remove_process_set': (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_uint32]),
+    'rueda_start_timeline': (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32]),
+    'rueda_stop_timeline': (ctypes.c_int32, [ctypes.c_void_p]),
     'rueda_join': (ctypes.c_int32, [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int32,
                                     ctypes.POINTER(ctypes.c_int32)]),
 }

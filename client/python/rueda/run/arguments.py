@@ -112,7 +112,7 @@ def _add_settings(parser):
     group.add_argument('--stall-check', dest='no_stall_check', action='store_const', const=False,
                        help=argparse.SUPPRESS)
     group.add_argument('--timeline-filename', metavar='FILE',
-                       help='write a timeline of the operations there')
+                       help='where rank 0 writes a timeline; DYNAMIC: the program starts one')
     group.add_argument('--timeline-mark-cycles', action='store_const', const=True, default=None,
                        help='with the beginnings of cycles')
     group.add_argument('--no-timeline-mark-cycles', dest='timeline_mark_cycles',
