@@ -202,7 +202,19 @@ def body_optimizer():
                                          process_set=pair)
     model(torch.full((1, 3), float(hvd.rank() + 1))).sum().backward()
     optimizer.step()
-    return (before - model.weight.detach()).round().unique().tolist()
+    after = model.weight.detach().clone()
+    hvd.barrier()
+    hvd.shutdown()
+    hvd.init()
+    # The set is none of this session: all ranks trained alone from here, and nothing told.
+    with pytest.raises(ValueError, match='is not registered'):
+        model(torch.ones(1, 3)).sum().backward()
+    with pytest.raises(ValueError, match='is not registered'):
+        optimizer.step()
+    assert torch.equal(model.weight, after)
+    hvd.add_process_set(pair)
+    optimizer.step()
+    return (before - after).round().unique().tolist()
 
 
 @pytest.mark.row('T32')
