@@ -9,6 +9,7 @@ import torch
 
 import rueda
 import rueda.torch as hvd
+from rueda import _session
 from rueda.common.process_sets import process_set_by_id
 
 
@@ -157,6 +158,29 @@ def body_unregistered():
 @pytest.mark.row('C25')
 def test_a_set_must_be_registered(ranks):
     ranks(2).run(body_unregistered)
+
+
+def body_not_removed():
+    dynamic()
+    sets = [hvd.add_process_set([rank]) for rank in range(2)]
+    session = _session.current()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, 'remove_process_set', fails)
+        with pytest.raises(hvd.HorovodInternalError):
+            hvd.remove_process_set(sets[0])
+    assert process_set_by_id(1) is sets[0] and sets[0].included() == (hvd.rank() == 0)
+    assert hvd.remove_process_set(sets[0]) is True
+    with pytest.raises(ValueError, match='no process set with id 1'):
+        process_set_by_id(1)
+
+
+def fails(number):
+    raise hvd.HorovodInternalError(f'set {number} was not removed')
+
+
+def test_a_set_that_was_not_removed_is_still_there(ranks):
+    # It was gone from the table of ids, and the next attempt was a KeyError.
+    ranks(2).run(body_not_removed)
 
 
 def body_disagree():
