@@ -183,6 +183,17 @@ def test_a_set_that_was_not_removed_is_still_there(ranks):
     ranks(2).run(body_not_removed)
 
 
+def body_dynamic_again():
+    os.environ.pop('HOROVOD_DYNAMIC_PROCESS_SETS', None)
+    hvd.init(process_sets='dynamic')  # Initialised already: does nothing.
+    with pytest.raises(ValueError, match='HOROVOD_DYNAMIC_PROCESS_SETS=1'):
+        hvd.add_process_set([0])
+
+
+def test_init_that_does_nothing_does_not_make_sets_dynamic(ranks):
+    ranks(2).run(body_dynamic_again)
+
+
 def body_disagree():
     dynamic()
     words = r'rank 0 has ranks \[0\], but rank 1 has ranks \[1\]'
