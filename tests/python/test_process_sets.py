@@ -194,6 +194,29 @@ def test_init_that_does_nothing_does_not_make_sets_dynamic(ranks):
     ranks(2).run(body_dynamic_again)
 
 
+def body_ranks_in_messages():
+    dynamic()
+    later = hvd.add_process_set([1, 2])
+    if hvd.rank() == 0:
+        return
+    other = hvd.rank() == 2
+    with pytest.raises(hvd.MismatchError, match='rank 1 has .*; rank 2 has '):
+        hvd.assert_in_sync([torch.ones(2 + other)], process_set=later)
+    model = torch.nn.Linear(2 + other, 1)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0),
+                                         process_set=later)
+    with pytest.raises(hvd.MismatchError, match='rank 1 has .*; rank 2 has '):
+        optimizer.step()
+    finish = hvd.sparse_allreduce_async(torch.eye(2 + other).to_sparse(), process_set=later)
+    with pytest.raises(hvd.MismatchError, match='rank 1 has .*, but rank 2 has '):
+        finish()
+
+
+def test_messages_of_a_set_name_ranks_of_the_job(ranks):
+    # Those of sparse tensors named places in the set.
+    ranks(3).run(body_ranks_in_messages)
+
+
 def body_disagree():
     dynamic()
     words = r'rank 0 has ranks \[0\], but rank 1 has ranks \[1\]'
