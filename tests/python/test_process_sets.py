@@ -217,6 +217,24 @@ def test_messages_of_a_set_name_ranks_of_the_job(ranks):
     ranks(3).run(body_ranks_in_messages)
 
 
+def body_two_optimizers():
+    dynamic()
+    pair = hvd.add_process_set([0, 1])
+    models = [torch.nn.Linear(3, 1, bias=False) for _ in range(2)]
+    own, everyone = [hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0),
+                                              process_set=process_set)
+                     for model, process_set in zip(models, (pair, hvd.global_process_set))]
+    for model, optimizer in zip(models, (own, everyone)):
+        model(torch.full((1, 3), float(hvd.rank()))).sum().backward()
+        optimizer.step()
+    return [model.weight.grad[0, 0].item() for model in models]
+
+
+def test_optimizers_of_a_set_and_of_all_ranks(ranks):
+    # Both numbered their first exchange in one row, so the third rank waited for another name.
+    assert ranks(3).run(body_two_optimizers) == [[0.5, 1.0], [0.5, 1.0], [2.0, 1.0]]
+
+
 def body_disagree():
     dynamic()
     words = r'rank 0 has ranks \[0\], but rank 1 has ranks \[1\]'

@@ -16,6 +16,7 @@ import itertools
 
 from rueda import _session
 from rueda.exceptions import HorovodInternalError
+from rueda.process_sets import members_of
 from rueda.torch._tensors import check_sendable
 from rueda.torch.agreement import agree
 from rueda.torch.buckets import Bucket, Slot, plan
@@ -175,7 +176,9 @@ class GradientReducer:
         self._release()
         slots = list(self._slots.values())
         # Numbered by the session: when one ends by an error, not all ranks may have come this far.
-        name = session.name(f'gradients.{self._number}.plan', None)
+        # For each set anew: outside of one, its optimizers do not come here.
+        members = members_of(self._settings.process_set)
+        name = session.name(f'gradients.{self._number}.plan', None, members.id)
         sparse = agree(name, self._number, slots, self._groups, self._settings)
         self._buckets = self._lay_out(slots, sparse)
         self._in_buckets = frozenset(slot.parameter for bucket in self._buckets
