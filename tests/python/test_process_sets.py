@@ -9,7 +9,8 @@ import torch
 
 import rueda
 import rueda.torch as hvd
-from rueda import _session
+from rueda import _native, _session
+from rueda._comm import narrow
 from rueda.common.process_sets import process_set_by_id
 
 
@@ -233,6 +234,16 @@ def body_two_optimizers():
 def test_optimizers_of_a_set_and_of_all_ranks(ranks):
     # Both numbered their first exchange in one row, so the third rank waited for another name.
     assert ranks(3).run(body_two_optimizers) == [[0.5, 1.0], [0.5, 1.0], [2.0, 1.0]]
+
+
+def test_comm_and_the_length_of_the_job_name():
+    options = _native.Options(rank=1, size=4, job=b'j' * 125)
+    narrow(options, [1, 3])  # 127 bytes and the NUL.
+    assert (options.job, options.rank, options.size) == (b'j' * 125 + b'/a', 0, 2)
+    options = _native.Options(rank=1, size=4, job=b'j' * 126)
+    with pytest.raises(rueda.exceptions.StartError, match='job name j*/a, which has 128 bytes'):
+        narrow(options, [1, 3])
+    assert options.size == 4
 
 
 def body_disagree():
