@@ -83,11 +83,19 @@ class GradientReducer:
                      if slot.passes_left < self.passes), None)
 
     def _begin_step(self):
+        # Blocks only where a step was given up: what it has started must not be taken for a result
+        # of the next one. The other ranks have started the same, whatever failed here.
         self._complete = 0
         for slot in self._slots.values():
             slot.passes_left = self.passes
         for bucket in self._buckets or ():
             bucket.due = len(bucket.slots)
+        for bucket in self._buckets or ():
+            if bucket.launched:
+                try:
+                    bucket.wait()
+                except (HorovodInternalError, ValueError):
+                    pass  # The step has failed already.
 
     def synchronize(self):
         """Reduces all gradients; a missing one counts as zeros, or as what `.grad` still holds.
