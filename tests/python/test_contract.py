@@ -78,6 +78,25 @@ def test_different_operations_under_one_name(ranks):
     ranks(2).run(body_kinds)
 
 
+def body_average():
+    calls = [hvd.allreduce, hvd.allreduce_, hvd.allreduce_async, hvd.allreduce_async_]
+    grouped = [hvd.grouped_allreduce, hvd.grouped_allreduce_, hvd.grouped_allreduce_async,
+               hvd.grouped_allreduce_async_]
+    for call in calls + grouped:
+        tensor = torch.ones(2)
+        with pytest.warns(DeprecationWarning, match='average is deprecated') as caught:
+            result = call([tensor] if call in grouped else tensor, average=False)
+        assert [one.filename for one in caught] == [__file__], call
+        result = hvd.synchronize(result) if isinstance(result, int) else result
+        result = result[0] if call in grouped else result
+        assert result.tolist() == [hvd.size()] * 2
+
+
+def test_the_warning_of_average_points_at_the_caller(ranks):
+    # It pointed into the package, so that by default nobody saw it.
+    ranks(2).run(body_average)
+
+
 def body_scalars():
     scalar = torch.tensor(float(hvd.rank() + 1))
     assert hvd.allreduce(scalar, op=hvd.Sum) == sum(range(1, hvd.size() + 1))

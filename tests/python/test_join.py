@@ -5,6 +5,9 @@ import pytest
 import torch
 
 import rueda.torch as hvd
+from rueda import _native, _session
+from rueda._operations import Entry
+from rueda.torch.ops import in_set
 
 
 def body_uneven():
@@ -140,6 +143,15 @@ def body_priorities():
     handles = [hvd.allreduce_async_(torch.ones(1000), name=name, op=hvd.Sum, priority=-index)
                for index, name in enumerate(names)]
     return [hvd.synchronize(handle).mean().item() for handle in handles]
+
+
+def test_set_and_priority_are_told_to_the_library():
+    # That results do not change would hold as well if nobody had looked at the priority.
+    operation = Entry(('name',)).operations[0]
+    kind = (_native.ALLREDUCE, _native.DTYPES['float32'], _native.SUM, 0, None)
+    for members, priority in (((3, 0, 2), -7), ((0, 0, 2), 5), ((0, 0, 2), 0), ((4, 0, 2), 0)):
+        operation.fill(in_set(kind, _session.Members(*members), priority), 0, 0, ())
+        assert (operation.struct.process_set, operation.struct.priority) == (members[0], priority)
 
 
 def test_priorities_change_no_result(ranks):

@@ -9,6 +9,8 @@ import torch
 
 import rueda
 import rueda.torch as hvd
+from rueda import _native, _session
+from rueda._comm import narrow
 from rueda.common.process_sets import process_set_by_id
 
 
@@ -159,6 +161,91 @@ def test_a_set_must_be_registered(ranks):
     ranks(2).run(body_unregistered)
 
 
+def body_not_removed():
+    dynamic()
+    sets = [hvd.add_process_set([rank]) for rank in range(2)]
+    session = _session.current()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, 'remove_process_set', fails)
+        with pytest.raises(hvd.HorovodInternalError):
+            hvd.remove_process_set(sets[0])
+    assert process_set_by_id(1) is sets[0] and sets[0].included() == (hvd.rank() == 0)
+    assert hvd.remove_process_set(sets[0]) is True
+    with pytest.raises(ValueError, match='no process set with id 1'):
+        process_set_by_id(1)
+
+
+def fails(number):
+    raise hvd.HorovodInternalError(f'set {number} was not removed')
+
+
+def test_a_set_that_was_not_removed_is_still_there(ranks):
+    # It was gone from the table of ids, and the next attempt was a KeyError.
+    ranks(2).run(body_not_removed)
+
+
+def body_dynamic_again():
+    os.environ.pop('HOROVOD_DYNAMIC_PROCESS_SETS', None)
+    hvd.init(process_sets='dynamic')  # Initialised already: does nothing.
+    with pytest.raises(ValueError, match='HOROVOD_DYNAMIC_PROCESS_SETS=1'):
+        hvd.add_process_set([0])
+
+
+def test_init_that_does_nothing_does_not_make_sets_dynamic(ranks):
+    ranks(2).run(body_dynamic_again)
+
+
+def body_ranks_in_messages():
+    dynamic()
+    later = hvd.add_process_set([1, 2])
+    if hvd.rank() == 0:
+        return
+    other = hvd.rank() == 2
+    with pytest.raises(hvd.MismatchError, match='rank 1 has .*; rank 2 has '):
+        hvd.assert_in_sync([torch.ones(2 + other)], process_set=later)
+    model = torch.nn.Linear(2 + other, 1)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0),
+                                         process_set=later)
+    with pytest.raises(hvd.MismatchError, match='rank 1 has .*; rank 2 has '):
+        optimizer.step()
+    finish = hvd.sparse_allreduce_async(torch.eye(2 + other).to_sparse(), process_set=later)
+    with pytest.raises(hvd.MismatchError, match='rank 1 has .*, but rank 2 has '):
+        finish()
+
+
+def test_messages_of_a_set_name_ranks_of_the_job(ranks):
+    # Those of sparse tensors named places in the set.
+    ranks(3).run(body_ranks_in_messages)
+
+
+def body_two_optimizers():
+    dynamic()
+    pair = hvd.add_process_set([0, 1])
+    models = [torch.nn.Linear(3, 1, bias=False) for _ in range(2)]
+    own, everyone = [hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0),
+                                              process_set=process_set)
+                     for model, process_set in zip(models, (pair, hvd.global_process_set))]
+    for model, optimizer in zip(models, (own, everyone)):
+        model(torch.full((1, 3), float(hvd.rank()))).sum().backward()
+        optimizer.step()
+    return [model.weight.grad[0, 0].item() for model in models]
+
+
+def test_optimizers_of_a_set_and_of_all_ranks(ranks):
+    # Both numbered their first exchange in one row, so the third rank waited for another name.
+    assert ranks(3).run(body_two_optimizers) == [[0.5, 1.0], [0.5, 1.0], [2.0, 1.0]]
+
+
+def test_comm_and_the_length_of_the_job_name():
+    options = _native.Options(rank=1, size=4, job=b'j' * 125)
+    narrow(options, [1, 3])  # 127 bytes and the NUL.
+    assert (options.job, options.rank, options.size) == (b'j' * 125 + b'/a', 0, 2)
+    options = _native.Options(rank=1, size=4, job=b'j' * 126)
+    with pytest.raises(rueda.exceptions.StartError, match='job name j*/a, which has 128 bytes'):
+        narrow(options, [1, 3])
+    assert options.size == 4
+
+
 def body_disagree():
     dynamic()
     words = r'rank 0 has ranks \[0\], but rank 1 has ranks \[1\]'
@@ -202,7 +289,19 @@ def body_optimizer():
                                          process_set=pair)
     model(torch.full((1, 3), float(hvd.rank() + 1))).sum().backward()
     optimizer.step()
-    return (before - model.weight.detach()).round().unique().tolist()
+    after = model.weight.detach().clone()
+    hvd.barrier()
+    hvd.shutdown()
+    hvd.init()
+    # The set is none of this session: all ranks trained alone from here, and nothing told.
+    with pytest.raises(ValueError, match='is not registered'):
+        model(torch.ones(1, 3)).sum().backward()
+    with pytest.raises(ValueError, match='is not registered'):
+        optimizer.step()
+    assert torch.equal(model.weight, after)
+    hvd.add_process_set(pair)
+    optimizer.step()
+    return (before - after).round().unique().tolist()
 
 
 @pytest.mark.row('T32')

@@ -4,7 +4,9 @@
 import ast
 import glob
 import os
+import re
 
+import rueda
 from rows import PENDING, ROWS
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -45,6 +47,13 @@ def test_every_row_has_a_test():
     print(*(f'pending {row}: {ROWS[row]} ({why})' for row, why in PENDING.items()), sep='\n')
     missing = {row: ROWS[row] for row in set(ROWS) - set(named_rows()) - set(PENDING)}
     assert not missing, missing
+
+
+def test_the_package_does_not_speak_of_rows():
+    for path in glob.glob(os.path.join(os.path.dirname(rueda.__file__), '**', '*.py'),
+                          recursive=True):
+        with open(path, encoding='utf-8') as file:
+            assert not re.findall(r'\b[CTQE]\d\d\b', file.read()), path
 
 
 def test_every_mark_is_a_row_and_on_a_test():

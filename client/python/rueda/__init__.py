@@ -58,14 +58,15 @@ def init(comm=None, process_sets=None):
     if comm is not None and (isinstance(comm, str) or not isinstance(comm, (list, tuple, range))):
         raise ValueError('rueda does not use MPI: comm must be None or a list of ranks, not '
                          f'{comm!r}')
-    if isinstance(process_sets, str):
-        if process_sets != 'dynamic':
-            raise ValueError(f'process_sets must be a list or "dynamic", not {process_sets!r}')
-        make_dynamic()
-        process_sets = None
-    sets = [one if isinstance(one, ProcessSet) else ProcessSet(one) for one in process_sets or ()]
+    dynamic = isinstance(process_sets, str)
+    if dynamic and process_sets != 'dynamic':
+        raise ValueError(f'process_sets must be a list or "dynamic", not {process_sets!r}')
+    sets = [one if isinstance(one, ProcessSet) else ProcessSet(one)
+            for one in (() if dynamic else process_sets or ())]
     if not _session.open_session(comm):
         return
+    if dynamic:
+        make_dynamic()
     try:
         for process_set in sets:
             register(_session.current(), process_set)

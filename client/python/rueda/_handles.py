@@ -52,8 +52,9 @@ class HandleTable:
     def synchronize(self, handle):
         """Waits, forgets the handle, returns the result; None for an unknown handle.
 
-        Blocks until all ranks have taken part. Raises HorovodInternalError or a subclass when an
-        operation failed (the first of a group). An interrupt (Ctrl-C) leaves the handle valid.
+        Blocks until all ranks have taken part. Raises HorovodInternalError, or ValueError for a
+        fault of the caller, when an operation failed (the first of a group). An interrupt (Ctrl-C)
+        leaves the handle valid.
         """
         pending = self._pending.pop(handle, None)
         if pending is None:
@@ -62,7 +63,7 @@ class HandleTable:
         while pending.waited < len(pending.natives):
             try:
                 self._session.wait(pending.natives[pending.waited])
-            except HorovodInternalError as error:
+            except (HorovodInternalError, ValueError) as error:
                 failure = failure or error
             except BaseException:
                 self._pending[handle] = pending

@@ -66,7 +66,6 @@ class Operation:
             struct.splits = _native.address_of(self._splits) if splits is not None else None
             struct.splits_count = len(splits) if splits is not None else 0
 
-
     def expect_rows(self, ranks):
         """Makes room for what a blocking gather answers: `result` and `received`."""
         if self.received is None or len(self.received) != ranks:

@@ -41,7 +41,8 @@ Members = collections.namedtuple('Members', ('id', 'rank', 'size'))
 class Session:
     """An open session. Made by init(); everything here may be called from any thread."""
 
-    def __init__(self, options, native, interrupts):
+    def __init__(self, options, native, interrupts, comm=None):
+        self.comm = comm  # As init() was given it.
         self.rank, self.size = options.rank, options.size
         self.local_rank, self.local_size = options.local_rank, options.local_size
         self.cross_rank, self.cross_size = options.cross_rank, options.cross_size
@@ -358,7 +359,7 @@ def _open(comm):
     if (options.size == 1 and 'RUEDA_SOCKET' not in os.environ
             and not _daemon.system_socket_exists()):
         options.socket = _private_socket()
-    return Session(options, _connect(options, interrupts), interrupts)
+    return Session(options, _connect(options, interrupts), interrupts, comm)
 
 
 def _connect(options, interrupts):

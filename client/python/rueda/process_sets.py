@@ -160,8 +160,9 @@ def remove_process_set(process_set):
     number = getattr(process_set, 'process_set_id', None)
     if not number:
         return False
-    registered = session.process_sets.pop(number)
+    registered = session.process_sets[number]
     session.remove_process_set(number)
+    del session.process_sets[number]
     for dissolved in (registered, process_set):
         dissolved._id = None
     return True

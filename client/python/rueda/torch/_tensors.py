@@ -66,13 +66,14 @@ def _unsuitable(tensor):
 def reduce_op(average, op):
     """The reduce operation for the arguments `average` (deprecated) and `op` of a call.
 
-    Raises ValueError when both are given or the operation is unknown.
+    Raises ValueError when both are given or the operation is unknown. A call that has `average`
+    gets here through ops.reduction(), so that the warning names the line of the script.
     """
     if average is not None:
         if op is not None:
             raise ValueError('give either op or average, not both; average is deprecated')
         warnings.warn('the argument average is deprecated; use op=hvd.Average or op=hvd.Sum',
-                      DeprecationWarning, stacklevel=3)
+                      DeprecationWarning, stacklevel=4)
         return rueda.Average if average else rueda.Sum
     if op is None:
         return rueda.Average

@@ -6,8 +6,6 @@ moved is reduced over all ranks, tensor by tensor, and added to where the parame
 at a time.
 """
 
-import contextlib
-
 import torch
 
 import rueda
@@ -17,7 +15,7 @@ from rueda.torch.buckets import Slot
 from rueda.torch.gradient_hooks import GradientHooks, count_pass
 from rueda.torch.nan_guard import NanGuard
 from rueda.torch.ops import start_group, synchronize
-from rueda.torch.unwrapped import guard_unwrapped
+from rueda.torch.wrapped import Wrapped, wrapped
 
 
 def wrap(optimizer, names, settings, passes):
@@ -27,15 +25,7 @@ def wrap(optimizer, names, settings, passes):
     """
     if settings.process_set is not rueda.global_process_set:
         raise NotImplementedError('op=Adasum works on the global process set only')
-    kind = type(optimizer)
-    wrapper = type(kind.__name__, (_Adasum, kind), {'__module__': kind.__module__})
-    wrapped = wrapper.__new__(wrapper)
-    wrapped.__dict__.update(optimizer.__dict__)
-    wrapped.__dict__.pop('step', None)
-    wrapped._parameter_names = names
-    wrapped._deltas = Deltas(names, settings, passes)
-    guard_unwrapped(optimizer, wrapped._deltas)
-    return wrapped
+    return wrapped(_Adasum, optimizer, names, Deltas(names, settings, passes))
 
 
 class Deltas:
@@ -58,9 +48,19 @@ class Deltas:
             self.slots.append(Slot(parameter, name, self.passes))
             self._hooks.watch(self.slots[-1])
 
+    def set_passes(self, passes):
+        """Sets the number of backward passes per step, from now on."""
+        self.passes = passes
+        self.begin_step()
+
+    @property
+    def active(self):
+        """Whether this process combines its steps with others; else it trains alone."""
+        return self._settings.active
+
     def on_gradient(self, slot):
         """Called after each accumulation into the gradient of `slot`."""
-        if not self.paused and self._settings.active:
+        if not self.paused and self.active:
             _session.current().tenants.add(self)
             count_pass(slot)
 
@@ -136,16 +136,16 @@ class Deltas:
                 for tensor, (_, context) in zip(sent, pairs)]
 
 
-class _Adasum:
-    """What is put in front of the user's optimizer class."""
+class _Adasum(Wrapped):
+    """Combines steps in front of the user's optimizer class."""
 
     def step(self, closure=None):
         """Takes the local step and combines what it did over all ranks. Blocking.
 
         With a closure, its last evaluation counts.
         """
-        deltas = self._deltas
-        if not deltas._settings.active:
+        deltas = self._reducer
+        if not deltas.active:
             return super().step() if closure is None else super().step(closure)
         deltas.remember()
         try:
@@ -163,39 +163,3 @@ class _Adasum:
     def skip_synchronize(self):
         """AssertionError: a step cannot be taken without the reduction."""
         raise AssertionError('skip_synchronize() is not supported with op=Adasum')
-
-    @contextlib.contextmanager
-    def no_sync(self):
-        """Inside this context backward only accumulates: no pass is counted."""
-        before, self._deltas.paused = self._deltas.paused, True
-        try:
-            yield
-        finally:
-            self._deltas.paused = before
-
-    def zero_grad(self, *arguments, **options):
-        """Clears gradients. AssertionError between backward and step()."""
-        if self._deltas.under_way:
-            raise AssertionError(
-                'optimizer.zero_grad() was called after loss.backward() but before '
-                'optimizer.step(). This is prohibited as it can cause a race condition.')
-        super().zero_grad(*arguments, **options)
-
-    def set_backward_passes_per_step(self, passes):
-        """Sets how often gradients are accumulated before a step."""
-        if passes <= 0:
-            raise ValueError('backward_passes_per_step must be > 0')
-        self._deltas.passes = passes
-        self._deltas.begin_step()
-
-    def add_param_group(self, param_group):
-        """Adds parameters; on all ranks the same, and not between backward and step()."""
-        if self._deltas.under_way:
-            raise AssertionError('optimizer.add_param_group() was called between loss.backward() '
-                                 'and optimizer.step()')
-        super().add_param_group(param_group)
-        number = len(self.param_groups) - 1
-        added = [(f'noname.{number}.{index}', parameter)
-                 for index, parameter in enumerate(self.param_groups[-1]['params'])]
-        self._parameter_names.update((parameter, name) for name, parameter in added)
-        self._deltas.add(pair for pair in added if pair[1].requires_grad)

@@ -150,8 +150,13 @@ class Bucket:
 
     @property
     def launched(self):
-        """Whether launch() has been called since the last reduce()."""
+        """Whether launch() has been called, and wait() not since."""
         return self._handle is not None
+
+    def wait(self):
+        """Waits for what launch() has started. Blocking. REQUIRES: launched."""
+        handle, self._handle = self._handle, None
+        synchronize(handle)
 
     def reduce(self):
         """Waits for an early bucket, or reduces another one now. Blocking.
@@ -159,8 +164,7 @@ class Bucket:
         Afterwards each `.grad` has the result. HorovodInternalError: the reduction failed.
         """
         if self.early:
-            handle, self._handle = self._handle, None
-            synchronize(handle)
+            self.wait()
         else:
             _session.current().run(self._name, *self._operation)
         for slot in self.slots:

@@ -35,7 +35,8 @@ def grouped_allreduce(tensors, average=None, name=None, compression=Compression.
 def grouped_allreduce_(tensors, average=None, name=None, op=None, prescale_factor=1.0,
                        postscale_factor=1.0, process_set=global_process_set):
     """Reduces a list of tensors in place; returns the list."""
-    return synchronize(grouped_allreduce_async_(tensors, average, name, op, prescale_factor,
+    op = reduction(average, op, process_set)
+    return synchronize(grouped_allreduce_async_(tensors, None, name, op, prescale_factor,
                                                 postscale_factor, process_set))
 
 

@@ -55,13 +55,17 @@ class LooseBucket:
 
     @property
     def launched(self):
-        """Whether launch() has been called since the last reduce()."""
+        """Whether launch() has been called, and wait() not since."""
         return self._handle is not None
+
+    def wait(self):
+        """Waits for what launch() has started; returns what was reduced. REQUIRES: launched."""
+        handle, self._handle = self._handle, None
+        return synchronize(handle)
 
     def reduce(self):
         """Waits, and gives the decompressed result to `.grad`. Blocking."""
-        handle, self._handle = self._handle, None
-        reduced = self._compression.decompress(synchronize(handle), self._context)
+        reduced = self._compression.decompress(self.wait(), self._context)
         self.slots[0].parameter.grad.detach().copy_(reduced)
 
     def release(self):

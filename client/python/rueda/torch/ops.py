@@ -28,8 +28,9 @@ def allreduce(tensor, average=None, name=None, compression=Compression.none, op=
               prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set):
     """Reduces over all ranks into a new tensor. Differentiable.
 
-    `op` is Average (the default), Sum, Min, Max or Product. Integer averages are truncated.
-    `compression` converts before and back after. `average` is deprecated.
+    `op` is Average (the default), Sum, Min, Max, Product, or Adasum (of floats, in the global set
+    only). Integer averages are truncated. `compression` converts before and back after. `average`
+    is deprecated.
     """
     op = reduction(average, op, process_set)
     members = members_of(process_set)

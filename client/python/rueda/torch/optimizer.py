@@ -19,7 +19,7 @@ from rueda.torch.compression import Compression
 from rueda.torch.optimizer_arguments import groups_of, names_of
 from rueda.torch.reducer import GradientReducer
 from rueda.torch.settings import Settings
-from rueda.torch.unwrapped import guard_unwrapped
+from rueda.torch.wrapped import Wrapped, wrapped
 
 _TORCH_2 = int(torch.__version__.split('.')[0]) >= 2
 
@@ -68,23 +68,16 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=Compressi
     reducer = GradientReducer(settings, backward_passes_per_step)
     trained = [(name, parameter) for parameter, name in names.items() if parameter.requires_grad]
     reducer.add(trained, groups_of(groups, [parameter for _, parameter in trained], names))
-    kind = type(optimizer)
-    wrapper = type(kind.__name__, (_Distributed, kind), {'__module__': kind.__module__})
-    wrapped = wrapper.__new__(wrapper)
-    # All of the optimizer's own state is shared, whatever its class keeps. A scheduler that was
-    # made before may have put a `step` of the unwrapped optimizer there, which must not win.
-    wrapped.__dict__.update(optimizer.__dict__)
-    wrapped.__dict__.pop('step', None)
-    wrapped._reducer = reducer
-    wrapped._parameter_names = names
-    wrapped._synchronized = False
-    wrapped._should_synchronize = True
-    guard_unwrapped(optimizer, reducer)
-    return wrapped
+    result = wrapped(_Distributed, optimizer, names, reducer)
+    result._synchronized = False
+    result._should_synchronize = True
+    return result
 
 
-class _Distributed:
-    """What is put in front of the user's optimizer class."""
+class _Distributed(Wrapped):
+    """Reduces gradients in front of the user's optimizer class."""
+
+    _ends = 'optimizer.step() or optimizer.synchronize()'
 
     def step(self, closure=None):
         """Reduces the gradients, then takes a step of the user's optimizer. Blocking.
@@ -134,26 +127,13 @@ class _Distributed:
         finally:
             self._should_synchronize = True
 
-    @contextlib.contextmanager
-    def no_sync(self):
-        """Inside this context backward only accumulates: no pass is counted or reduced."""
-        before, self._reducer.paused = self._reducer.paused, True
-        try:
-            yield
-        finally:
-            self._reducer.paused = before
-
     def zero_grad(self, set_to_none=_TORCH_2):
         """Clears gradients. Small ones that the package reduces stay where they are, as zeros.
 
         AssertionError between backward and step() or synchronize(), where it would race with the
         reduction.
         """
-        if self._reducer.under_way:
-            raise AssertionError(
-                'optimizer.zero_grad() was called after loss.backward() but before '
-                'optimizer.step() or optimizer.synchronize(). This is prohibited as it can cause '
-                'a race condition.')
+        self._check_between_steps('zero_grad')
         cleared = self._reducer.zero(set_to_none)
         for group in self.param_groups:
             for parameter in group['params']:
@@ -164,21 +144,3 @@ class _Distributed:
                 else:
                     parameter.grad.detach_()
                     parameter.grad.zero_()
-
-    def set_backward_passes_per_step(self, passes):
-        """Sets how often gradients are accumulated before they are reduced."""
-        if passes <= 0:
-            raise ValueError('backward_passes_per_step must be > 0')
-        self._reducer.set_passes(passes)
-
-    def add_param_group(self, param_group):
-        """Adds parameters; on all ranks the same, and not between backward and step()."""
-        if self._reducer.under_way:
-            raise AssertionError('optimizer.add_param_group() was called between loss.backward() '
-                                 'and optimizer.step()')
-        super().add_param_group(param_group)
-        number = len(self.param_groups) - 1
-        added = [(f'noname.{number}.{index}', parameter)
-                 for index, parameter in enumerate(self.param_groups[-1]['params'])]
-        self._parameter_names.update((parameter, name) for name, parameter in added)
-        self._reducer.add([pair for pair in added if pair[1].requires_grad])

@@ -5,7 +5,10 @@ import torch
 
 
 def names_of(optimizer, named_parameters):
-    """Names by parameter for all parameters of the optimizer. ValueError: T43-style faults."""
+    """Names by parameter for all parameters of the optimizer; `noname.<group>.<n>` without any.
+
+    ValueError: no pairs of name and tensor, a name that comes twice, or a parameter without one.
+    """
     if named_parameters is None:
         return {parameter: f'noname.{group}.{index}'
                 for group, parameters in enumerate(optimizer.param_groups)

@@ -16,6 +16,7 @@ import itertools
 
 from rueda import _session
 from rueda.exceptions import HorovodInternalError
+from rueda.process_sets import members_of
 from rueda.torch._tensors import check_sendable
 from rueda.torch.agreement import agree
 from rueda.torch.buckets import Bucket, Slot, plan
@@ -82,11 +83,19 @@ class GradientReducer:
                      if slot.passes_left < self.passes), None)
 
     def _begin_step(self):
+        # Blocks only where a step was given up: what it has started must not be taken for a result
+        # of the next one. The other ranks have started the same, whatever failed here.
         self._complete = 0
         for slot in self._slots.values():
             slot.passes_left = self.passes
         for bucket in self._buckets or ():
             bucket.due = len(bucket.slots)
+        for bucket in self._buckets or ():
+            if bucket.launched:
+                try:
+                    bucket.wait()
+                except (HorovodInternalError, ValueError):
+                    pass  # The step has failed already.
 
     def synchronize(self):
         """Reduces all gradients; a missing one counts as zeros, or as what `.grad` still holds.
@@ -175,7 +184,9 @@ class GradientReducer:
         self._release()
         slots = list(self._slots.values())
         # Numbered by the session: when one ends by an error, not all ranks may have come this far.
-        name = session.name(f'gradients.{self._number}.plan', None)
+        # For each set anew: outside of one, its optimizers do not come here.
+        members = members_of(self._settings.process_set)
+        name = session.name(f'gradients.{self._number}.plan', None, members.id)
         sparse = agree(name, self._number, slots, self._groups, self._settings)
         self._buckets = self._lay_out(slots, sparse)
         self._in_buckets = frozenset(slot.parameter for bucket in self._buckets

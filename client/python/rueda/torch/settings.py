@@ -8,7 +8,7 @@ the optimizer is made. They must be equal on all ranks.
 import os
 
 from rueda import _native
-from rueda.process_sets import global_process_set, members_of
+from rueda.process_sets import check_process_set, global_process_set, members_of
 from rueda.torch._tensors import wire_dtype
 from rueda.torch.compression import Compression
 from rueda.torch.ops import in_set
@@ -53,9 +53,13 @@ class Settings:
     def active(self):
         """Whether gradients are to be reduced at all; else the optimizer is a plain local one.
 
-        A job of one rank reduces only where it may grow.
+        A job of one rank reduces only where it may grow. ValueError: the process set is not
+        registered, e.g. in a session that was opened later.
         """
-        return self.process_set.included() and (self.process_set.size() > 1 or self._elastic)
+        included = self.process_set.included()
+        if included is None:
+            check_process_set(self.process_set)
+        return included and (self.process_set.size() > 1 or self._elastic)
 
     def kind(self, tensor, op=None):
         """The `kind` (see Session.run) of the allreduce of `tensor`, unscaled for another `op`."""

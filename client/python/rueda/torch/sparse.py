@@ -24,6 +24,7 @@ def sparse_allreduce_async(tensor, name=None, op=rueda.Average, process_set=glob
     the returned function: the ranks disagree.
     """
     members = members_of(process_set)
+    ranks = (process_set or global_process_set).ranks
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.sparse_coo:
         kind = getattr(tensor, 'layout', type(tensor).__name__)
         raise ValueError(f'sparse_allreduce_async needs a sparse COO tensor, not {kind}')
@@ -45,7 +46,7 @@ def sparse_allreduce_async(tensor, name=None, op=rueda.Average, process_set=glob
     def finish():
         (all_indices, counts), (all_values, _) = synchronize(handle)
         pieces = torch.split(all_indices, counts)
-        _check_extents([piece[:2 + int(piece[0])].tolist() for piece in pieces], base)
+        _check_extents([piece[:2 + int(piece[0])].tolist() for piece in pieces], ranks, base)
         all_indices = torch.cat([piece[len(extent):].view(merged.sparse_dim(), -1)
                                  for piece in pieces], dim=1)
         return torch.sparse_coo_tensor(all_indices, all_values, shape)
@@ -69,10 +70,10 @@ def _divided(values, size, in_place):
     return torch.div(values, size, rounding_mode=mode, out=values if in_place else None)
 
 
-def _check_extents(extents, name):
-    for rank, extent in enumerate(extents):
+def _check_extents(extents, ranks, name):
+    for rank, extent in zip(ranks, extents):
         if extent != extents[0]:
-            raise MismatchError(f"Mismatched sparse tensors for '{name}': rank 0 has "
+            raise MismatchError(f"Mismatched sparse tensors for '{name}': rank {ranks[0]} has "
                                 f'{_words(extents[0])}, but rank {rank} has {_words(extent)}')
 
 
