@@ -18,6 +18,7 @@ class Arena:
         self._lock = threading.RLock()  # Finalizers may run inside allocate() of the same thread.
         self._blocks = {}  # Size in bytes by address, of blocks in use.
         self._open = True
+        self._kept = {}    # By address: what stands for the block once the session is closed.
 
     def allocate(self, count):
         """A writable buffer of `count` > 0 zeroed bytes, aligned to 64.
@@ -42,8 +43,12 @@ class Arena:
 
     def _free(self, address, give_back):
         with self._lock:
-            if self._open and self._blocks.pop(address, None) is not None:
+            if self._blocks.pop(address, None) is None:
+                return
+            if self._open:
                 give_back()
+            elif address in self._kept:
+                self._kept.pop(address).forget(address)
 
     def close(self):
         """Stops giving blocks back: the session is about to free them all.
@@ -54,3 +59,13 @@ class Arena:
             self._open = False
             return [(address, _native.bytes_at(address, count))
                     for address, count in self._blocks.items()]
+
+    def keep(self, spans):
+        """Takes over the memory that was put where blocks in use were; see restore_memory()."""
+        with self._lock:
+            for span in spans:
+                for address in span.addresses():
+                    if address in self._blocks:
+                        self._kept[address] = span
+                    else:  # Went away meanwhile.
+                        span.forget(address)

@@ -247,23 +247,57 @@ def zero_memory(address, count):
     ctypes.memset(address, 0, count)
 
 
+class Span:
+    """Pages of ordinary memory that stand for blocks of a closed session, until the last has gone.
+
+    One thread at a time.
+    """
+
+    def __init__(self, start, end):
+        self.start, self.end = start, end
+        self._addresses = set()
+
+    def holds(self, address):
+        """Whether the block at `address` lies here."""
+        return self.start <= address < self.end
+
+    def add(self, address):
+        """Counts a block."""
+        self._addresses.add(address)
+
+    def addresses(self):
+        """Of the blocks that have not been forgotten."""
+        return tuple(self._addresses)
+
+    def forget(self, address):
+        """The block is not used any more."""
+        self._addresses.discard(address)
+        if not self._addresses:
+            ctypes.CDLL(None).munmap(ctypes.c_void_p(self.start),
+                                     ctypes.c_size_t(self.end - self.start))
+
+
 def restore_memory(pieces):
-    """Puts ordinary memory where a closed session had some. It is never unmapped again.
+    """Puts ordinary memory where a closed session had some; returns it as a list of Span.
 
     `pieces` lists (address, bytes to put there). Places that are mapped, be it still or again, are
     left alone.
     """
-    spans = []  # [first page, end] of pages to map, merged: small pieces may share a page.
+    spans = []  # Of whole pages, merged: small pieces may share a page.
     for address, data in sorted(pieces):
         start = address - address % mmap.PAGESIZE
-        if spans and start <= spans[-1][1]:
-            spans[-1][1] = max(spans[-1][1], address + len(data))
+        end = -(-(address + len(data)) // mmap.PAGESIZE) * mmap.PAGESIZE
+        if spans and start <= spans[-1].end:
+            spans[-1].end = max(spans[-1].end, end)
         else:
-            spans.append([start, address + len(data)])
-    mapped = [span for span in spans if _map_at(span[0], span[1] - span[0])]
+            spans.append(Span(start, end))
+    mapped = [span for span in spans if _map_at(span.start, span.end - span.start)]
     for address, data in pieces:
-        if any(start <= address < end for start, end in mapped):
-            ctypes.memmove(address, data, len(data))
+        for span in mapped:
+            if span.holds(address):
+                ctypes.memmove(address, data, len(data))
+                span.add(address)
+    return mapped
 
 
 def _map_at(address, count):

@@ -256,7 +256,7 @@ class Session:
         in_use = self.arena.close()
         self._library.rueda_close(self._native)
         # A script may hold on to a gradient; reading it must not crash.
-        _native.restore_memory(in_use)
+        self.arena.keep(_native.restore_memory(in_use))
 
 
 class _Process:
