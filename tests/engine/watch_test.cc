@@ -318,3 +318,31 @@ TEST_CASE("a rank with several threads is deadlocked only when nothing moves bet
     CHECK(deadlockLines(&made, true).empty());
   }
 }
+
+TEST_CASE("what a join has completed is no deadlock, though it has not run yet") {
+  // The rank that joined and the one that blocks both sleep, and neither has all ranks.
+  Made made(2);
+  Request join = rueda::kit::makeRequest(0, ".join");
+  join.spec.kind = rueda::shm::OpKind::kJoin;
+  REQUIRE(made.job.sets.add(&join).isOk());
+  made.job.requestWaits[0][77] = {"join '.join'", 2};
+  made.submit(1, "x");
+  REQUIRE(made.job.sets.hasReady());
+  rueda::engine::reportDeadlock(&made.job, true);
+  CHECK(made.job.reportedDeadlock.empty());
+  made.job.runnable = made.job.sets.takeReady();  // Waits for the end of a cycle.
+  rueda::engine::reportDeadlock(&made.job, true);
+  CHECK(made.job.reportedDeadlock.empty());
+}
+
+TEST_CASE("a join may wait for ranks that run, but not for one that is stopped") {
+  rueda::flow::PendingView pending;
+  pending.missing = {1, 2};
+  CHECK_FALSE(rueda::engine::isNoFault(pending));
+  pending.mayWait = true;
+  CHECK(rueda::engine::isNoFault(pending));
+  pending.stopped = {0};
+  CHECK(rueda::engine::isNoFault(pending));
+  pending.stopped = {0, 2};
+  CHECK_FALSE(rueda::engine::isNoFault(pending));
+}
