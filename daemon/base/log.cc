@@ -25,8 +25,6 @@ spdlog::level::level_enum toSpdlog(LogLevel level) {
   return spdlog::level::info;
 }
 
-constexpr size_t kMaxPrintable = 200;
-
 }  // namespace
 
 void initLog(LogLevel level, bool journal) {
@@ -51,23 +49,6 @@ bool RateLimit::allow(std::chrono::steady_clock::time_point now, uint64_t* suppr
   next_ = now + interval_;
   *suppressed = std::exchange(suppressed_, 0);
   return true;
-}
-
-std::string printable(const std::string& text) {
-  static const char kHex[] = "0123456789abcdef";
-  std::string out;
-  for (const char c : text) {
-    if (out.size() >= kMaxPrintable) return out + "...";
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte != 0x7f) {
-      out += c;
-    } else {
-      out += "\\x";
-      out += kHex[byte >> 4];
-      out += kHex[byte & 15];
-    }
-  }
-  return out;
 }
 
 }  // namespace rueda::base

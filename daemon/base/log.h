@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <string>
 
+#include "daemon/base/printable.h"
+
 namespace rueda::base {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
@@ -32,8 +34,5 @@ class RateLimit {
   std::chrono::steady_clock::time_point next_;
   uint64_t suppressed_ = 0;
 };
-
-// Text from a client made fit for a log line: at most 200 bytes, control characters as \xNN.
-std::string printable(const std::string& text);
 
 }  // namespace rueda::base

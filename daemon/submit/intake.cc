@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "daemon/base/log.h"
+#include "daemon/base/printable.h"
 #include "shm/region.h"
 
 namespace rueda::submit {

@@ -67,6 +67,6 @@ class Wrapped:
         if self._reducer.under_way:
             raise AssertionError(
                 f'optimizer.{call}() was called after loss.backward() but before {self._ends}. '
-                'This is prohibited as it can cause a race condition. (A loss of another network that '
-                'runs back through these parameters counts too: call it inside optimizer.no_sync(), '
-                'or with loss.backward(inputs=...).)')
+                'This is prohibited as it can cause a race condition. (A loss of another network '
+                'that runs back through these parameters counts too: call it inside '
+                'optimizer.no_sync(), or with loss.backward(inputs=...).)')
