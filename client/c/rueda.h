@@ -75,7 +75,8 @@ RUEDA_API int32_t rueda_health(rueda_session* session);
 
 /* Makes a process set of `count` ranks of the job, in any order: its operations wait for its ranks
    only. All ranks of the job call it with the same ranks, those that stay outside too, and get the
-   same *set. Blocking. MISMATCH names both lists; ALREADY_EXISTS the set that has these ranks;
+   same *set. Blocking. MISMATCH names both lists; ALREADY_EXISTS the set that has these
+   ranks, or says that another thread of this rank is making one;
    INVALID_ARGUMENT: a number that is no rank, or twice the same. */
 RUEDA_API int32_t rueda_add_process_set(rueda_session* session, const int32_t* ranks,
                                         uint32_t count, uint32_t* set);

@@ -21,7 +21,6 @@ Result<uint32_t> Client::addProcessSet(std::vector<int64_t> ranks) {
   submission.op.kind = OpKind::kAddSet;
   submission.op.name = ".add process set";
   submission.numbers = ranks;
-  const std::lock_guard<std::mutex> lock(agreementMutex_);
   RUEDA_ASSIGN_OR_RETURN(const int64_t id, agree(std::move(submission)));
   sets_.add(static_cast<uint32_t>(id), std::move(ranks));
   return static_cast<uint32_t>(id);
@@ -32,7 +31,6 @@ Status Client::removeProcessSet(uint32_t set) {
   submission.op.kind = OpKind::kRemoveSet;
   submission.op.name = ".remove process set";
   submission.numbers = {set};
-  const std::lock_guard<std::mutex> lock(agreementMutex_);
   RUEDA_RETURN_IF_ERROR(agree(std::move(submission)).status());
   sets_.remove(set);
   return Status::ok();

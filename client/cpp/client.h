@@ -132,9 +132,8 @@ class Client : private WaitNotes {
   ProcessSets sets_;
   Timeline timeline_;
   std::mutex stagingMutex_;
-  std::mutex agreementMutex_;  // One change of the process sets at a time.
-  uint64_t directNote_ = 0;    // Of the one thread in the direct path.
-  std::mutex mutex_;           // Guards the rest.
+  uint64_t directNote_ = 0;  // Of the one thread in the direct path.
+  std::mutex mutex_;         // Guards the rest.
   shm::RingConsumer completions_;
   std::unordered_map<uint64_t, Flight> flights_;
   std::unordered_set<std::string> names_;             // By keyOf; without an outcome yet.

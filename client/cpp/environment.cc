@@ -72,8 +72,10 @@ Status readKnobs(shm::Knobs* knobs) {
   RUEDA_RETURN_IF_ERROR(readInt("DISABLE_GROUP_FUSION", 0, &groupsApart));
   RUEDA_RETURN_IF_ERROR(readInt("FUSION_LOOK_BACK", 0, &lookBack));
   if (noChecks > 0) knobs->stallWarnMs = knobs->stallShutdownMs = -1;
-  knobs->groupsApart = groupsApart > 0 ? 1 : 0;
-  knobs->fusionLookBack = lookBack;
+  // 0 is off where it is said.
+  if (find("DISABLE_GROUP_FUSION").value != nullptr) knobs->groupsApart = groupsApart > 0 ? 1 : -1;
+  if (find("FUSION_LOOK_BACK").value != nullptr)
+    knobs->fusionLookBack = lookBack > 0 ? lookBack : -1;
   return Status::ok();
 }
 

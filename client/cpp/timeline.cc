@@ -7,6 +7,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
+#include <new>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 
 namespace rueda::client {
 
+using shm::Code;
 using shm::Result;
 using shm::Status;
 
@@ -98,7 +100,11 @@ void Timeline::Writer::run() {
       operations.swap(queue);
       isOver = isEnding;
     }
-    write(operations);
+    try {
+      write(operations);
+    } catch (const std::bad_alloc&) {
+      giveUpOn({Code::kResourceExhausted, "out of memory"});
+    }
   }
   if (!hasFailed) giveUpOn(file.finish());
 }

@@ -85,8 +85,10 @@ bool TraceFile::replace(uint64_t end) {
 
 // Moves the bracket away. In between there is none, so a failure must leave the old one.
 Status TraceFile::growInPlace(uint64_t end) {
-  const std::string spaces(end - 1 - end_, ' ');
-  if (const Status made = write(spaces.data(), spaces.size(), end_); !made.isOk()) {
+  const std::string spaces(std::min(end - 1 - end_, kCopyBytes), ' ');
+  for (uint64_t at = end_; at < end - 1; at += spaces.size()) {
+    const Status made = write(spaces.data(), std::min<uint64_t>(spaces.size(), end - 1 - at), at);
+    if (made.isOk()) continue;
     [[maybe_unused]] const int cut = ::ftruncate(file_.get(), static_cast<off_t>(end_));
     return made;
   }

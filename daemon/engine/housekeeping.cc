@@ -160,7 +160,7 @@ void Engine::handleTick() {
     if (shutdown.count() == 0 || !hasOlderThan(*job, now_, shutdown)) continue;
     for (const flow::PendingView& pending : pendingOf(*job, now_)) {
       if (milliseconds(pending.ageMs) < shutdown) break;
-      if (isNoFault(pending)) continue;
+      if (pending.mayWait) continue;  // Nor when a rank was stopped for a moment.
       std::vector<Outcome> outcomes;
       jobs_.finish(job.get(), Job::State::kFailed, -1,
                    Status(Code::kStalled, describePending(*job, pending)), &outcomes);

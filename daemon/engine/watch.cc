@@ -129,7 +129,8 @@ void untangle(Job* job) {
 
 void reportDeadlock(Job* job, bool atTick) {
   // What is complete ends by itself.
-  if (job->running > 0 || !job->runnable.empty() || job->sets.hasReady()) return;
+  if (job->running > 0 || !job->runnable.empty() || job->sets.hasReady())
+    return job->reportedDeadlock.clear();
   // The usual case, cheaply: some rank is awake.
   std::vector<bool> sleeps(job->members.size());
   for (size_t r = 0; r < sleeps.size(); ++r) sleeps[r] = !job->requestWaits[r].empty();

@@ -60,7 +60,10 @@ Status checkTopology(const Greeting& g) {
 shm::Result<Greeting> parseGreeting(const shm::Packet& packet) {
   RUEDA_RETURN_IF_ERROR(checkVersions(packet));
   const auto* hello = packet.as<shm::Hello>(shm::MessageType::kHello);
-  if (hello == nullptr) return Status(Code::kProtocolError, "the first message is no hello");
+  if (hello == nullptr)
+    return Status(Code::kProtocolError, "a hello of " + std::to_string(packet.bytes) +
+                                            " bytes; this daemon expects " +
+                                            std::to_string(sizeof *hello));
   if (!packet.fds.empty()) return Status(Code::kProtocolError, "a hello carries no descriptors");
   Greeting g;
   g.protocol = std::min(hello->protocolMax, shm::kProtocolMax);

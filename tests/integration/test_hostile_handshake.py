@@ -15,14 +15,15 @@ from kit.neighbour import Neighbour
 
 _SO_PASSRIGHTS = 83
 
+_HELLO_EXPECTED = f'this daemon expects {hostile.HELLO_BYTES}'
 
 _WRONG_HELLOS = {
     'one byte': (b'R', 'wrong header'),
     'a header only': (hello()[:8], 'wrong header'),
     'cut': (hello()[:-1], 'wrong header'),
-    'cut, and says so': (hello(announced=hostile.HELLO_BYTES - 1)[:-1], 'no hello'),
+    'cut, and says so': (hello(announced=hostile.HELLO_BYTES - 1)[:-1], _HELLO_EXPECTED),
     'longer than it says': (hello() + b'\0', 'wrong header'),
-    'longer, and says so': (hello(announced=hostile.HELLO_BYTES + 1) + b'\0', 'no hello'),
+    'longer, and says so': (hello(announced=hostile.HELLO_BYTES + 1) + b'\0', _HELLO_EXPECTED),
     'too large': (hello() + bytes(4096), 'cut'),
     'wrong magic': (hello(magic=0x52554543), 'wrong header'),
     'a goodbye first': (plain(hostile.GOODBYE), 'no hello'),

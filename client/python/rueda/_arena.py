@@ -57,15 +57,17 @@ class Arena:
         """
         with self._lock:
             self._open = False
+            # A finalizer may run in here and take blocks out, whose memory is still mapped.
+            sizes = ((address, self._blocks.get(address)) for address in tuple(self._blocks))
             return [(address, _native.bytes_at(address, count))
-                    for address, count in self._blocks.items()]
+                    for address, count in sizes if count is not None]
 
     def keep(self, spans):
         """Takes over the memory that was put where blocks in use were; see restore_memory()."""
         with self._lock:
             for span in spans:
                 for address in span.addresses():
-                    if address in self._blocks:
-                        self._kept[address] = span
-                    else:  # Went away meanwhile.
+                    self._kept[address] = span
+                    # Went away meanwhile, and did not see it there.
+                    if address not in self._blocks and self._kept.pop(address, None) is span:
                         span.forget(address)

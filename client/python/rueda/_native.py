@@ -178,14 +178,17 @@ def library():
             raise exceptions.StartError(
                 f'cannot load librueda.so from {path}: {error}; install the rueda wheel or set '
                 'RUEDA_LIBRARY') from error
-        for name, (result, arguments) in _SIGNATURES.items():
-            function = getattr(loaded, name)
-            function.restype = result
-            function.argtypes = arguments
         version = loaded.rueda_abi_version()
         if version != ABI_VERSION:
             raise exceptions.StartError(
                 f'{path} has ABI version {version}; this Python package needs {ABI_VERSION}')
+        for name, (result, arguments) in _SIGNATURES.items():
+            try:
+                function = getattr(loaded, name)
+            except AttributeError as error:
+                raise exceptions.StartError(f'{path} lacks {name}') from error
+            function.restype = result
+            function.argtypes = arguments
         _library = loaded
     return _library
 

@@ -31,6 +31,7 @@ Adasum::Adasum(std::shared_ptr<const flow::FusedOp> op) : op_(std::move(op)) {
     for (size_t piece = first; piece < pieces_.size(); ++piece) pieces_[piece].end = pieces_.size();
   }
   products_.resize(pieces_.size() * pairs_);
+  totals_.resize(leaves_.size() * pairs_);
 }
 
 // Of a level with 2^level leaves each: a leaf that has had no partner is still where it was.
@@ -49,23 +50,21 @@ template <typename T>
 void Adasum::run(size_t phase, size_t piece) {
   const Range& range = pieces_[piece];
   if (phase + 1 == phases()) return spread<T>(range);
-  const size_t level = phase / 2;
+  const size_t level = phase / 3;
   const size_t leaves = leaves_[range.slice].size();
   for (size_t pair = 0; (2 * pair + 1) << level < leaves; ++pair) {
     const Part left = partOf(range.slice, level, 2 * pair);
     const Part right = partOf(range.slice, level, 2 * pair + 1);
-    if (phase % 2 == 0) {
+    Products& total = totals_[range.slice * pairs_ + pair];
+    if (phase % 3 == 0) {
       multiply<T>(range, left, right, &products_[piece * pairs_ + pair]);
-      continue;
+    } else if (phase % 3 == 2) {
+      weigh<T>(range, left, right, total);
+    } else if (piece == range.first) {  // One piece of the slice, for all.
+      total = {};
+      for (size_t other = range.first; other < range.end; ++other)
+        total.add(products_[other * pairs_ + pair]);
     }
-    Products sums;
-    for (size_t other = range.first; other < range.end; ++other) {
-      const Products& some = products_[other * pairs_ + pair];
-      sums.both += some.both;
-      sums.left += some.left;
-      sums.right += some.right;
-    }
-    weigh<T>(range, left, right, sums);
   }
 }
 
@@ -88,11 +87,7 @@ void Adasum::multiply(const Range& range, const Part& left, const Part& right,
     }
   }
   *products = {};
-  for (const Products& lane : lanes) {
-    products->both += lane.both;
-    products->left += lane.left;
-    products->right += lane.right;
-  }
+  for (const Products& lane : lanes) products->add(lane);
 }
 
 template <typename T>

@@ -14,8 +14,9 @@
 namespace rueda::execute {
 
 // The work of one fused operation, in phases: those of a phase may run at once and in any order, in
-// any threads; the next phase begins when all of them have ended. Each level of the tree takes two,
-// dot products and weighted sums; the last one scales the result and writes it to every output.
+// any threads; the next phase begins when all of them have ended. Each level of the tree takes
+// three: dot products of pieces, their totals, and weighted sums; the last phase scales the result
+// and writes it to every output.
 //
 // Dot products are float64 sums in an order that is fixed by the tensor alone, so results do not
 // depend on who computes them. Weighted sums are in float64 for float64, else in float32; what is
@@ -27,7 +28,7 @@ class Adasum {
   // outputs[i] is inputs[j] only for the same rank.
   explicit Adasum(std::shared_ptr<const flow::FusedOp> op);
 
-  size_t phases() const { return 2 * levels_ + 1; }
+  size_t phases() const { return 3 * levels_ + 1; }
   // At least 1.
   size_t pieces() const { return pieces_.size(); }
   void runPiece(size_t phase, size_t piece);
@@ -42,6 +43,12 @@ class Adasum {
     double both = 0;
     double left = 0;
     double right = 0;
+
+    void add(const Products& other) {
+      both += other.both;
+      left += other.left;
+      right += other.right;
+    }
   };
   // A range of one slice.
   struct Range {
@@ -65,9 +72,11 @@ class Adasum {
   const std::shared_ptr<const flow::FusedOp> op_;
   std::vector<std::vector<Part>> leaves_;  // By slice.
   std::vector<Range> pieces_;
-  size_t pairs_ = 0;                // Of a level at most.
-  size_t levels_ = 0;               // Of the slice that has most.
-  std::vector<Products> products_;  // By piece, then pair. Each is written by one piece of a phase.
+  size_t pairs_ = 0;   // Of a level at most.
+  size_t levels_ = 0;  // Of the slice that has most.
+  // Each is written by one piece of a phase, and read in the next one.
+  std::vector<Products> products_;  // By piece, then pair.
+  std::vector<Products> totals_;    // By slice, then pair.
 };
 
 }  // namespace rueda::execute

@@ -9,6 +9,7 @@ reduces the whole bucket without a copy. With compression to 16 bits the bucket 
 import torch
 
 from rueda import _session
+from rueda.exceptions import HorovodInternalError
 from rueda.torch.ops import start, synchronize
 
 # One operation for a whole small model: each costs about 2 us, and nothing is left to overlap.
@@ -155,8 +156,12 @@ class Bucket:
 
     def wait(self):
         """Waits for what launch() has started. Blocking. REQUIRES: launched."""
-        handle, self._handle = self._handle, None
-        synchronize(handle)
+        try:
+            synchronize(self._handle)
+        except (HorovodInternalError, ValueError):
+            self._handle = None
+            raise
+        self._handle = None  # Not after an interrupt: the operation goes on.
 
     def reduce(self):
         """Waits for an early bucket, or reduces another one now. Blocking.

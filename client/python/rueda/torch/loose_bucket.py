@@ -7,6 +7,7 @@ One thread at a time: the one that runs backward and step().
 import torch
 
 from rueda import _session
+from rueda.exceptions import HorovodInternalError
 from rueda.torch._tensors import as_memory
 from rueda.torch.ops import start, synchronize
 
@@ -60,8 +61,13 @@ class LooseBucket:
 
     def wait(self):
         """Waits for what launch() has started; returns what was reduced. REQUIRES: launched."""
-        handle, self._handle = self._handle, None
-        return synchronize(handle)
+        try:
+            reduced = synchronize(self._handle)
+        except (HorovodInternalError, ValueError):
+            self._handle = None
+            raise
+        self._handle = None  # Not after an interrupt: the operation goes on.
+        return reduced
 
     def reduce(self):
         """Waits, and gives the decompressed result to `.grad`. Blocking."""
