@@ -121,7 +121,8 @@ RUEDA_API int32_t rueda_run(rueda_session* session, const rueda_op* op);
 /* Starts `count` operations; handles[i] belongs to ops[i]. More than one op forms a group: all of
    them become ready together. Memory outside rueda_alloc is copied in here and out in rueda_wait.
    The caller must not touch inputs and outputs until rueda_wait. Blocks only when 16 384 operations
-   are in flight. On an error nothing was submitted. */
+   are in flight. On an error nothing was submitted; what this rank has no memory for ends with
+   RESOURCE_EXHAUSTED on all ranks. */
 RUEDA_API int32_t rueda_submit(rueda_session* session, const rueda_op* ops, uint32_t count,
                                rueda_handle* handles);
 

@@ -16,10 +16,15 @@ using shm::TailEntry;
 
 namespace {
 
+// Why this rank cannot take part; empty if it can.
+std::string_view reasonOf(const Submission& submission) {
+  return std::string_view(submission.refusal.message()).substr(0, shm::kMaxReasonBytes);
+}
+
 size_t tailBytes(const Submission& submission) {
   const size_t stamps = submission.submittedNs == 0 ? 0 : 1;
   return (submission.op.ndim + submission.numbers.size() + stamps) * sizeof(int64_t) +
-         submission.op.name.size();
+         submission.op.name.size() + reasonOf(submission).size();
 }
 
 int64_t slotsOf(const Submission& submission) {
@@ -140,6 +145,11 @@ void Submitter::stage(const Submission& submission) {
   entry.inOffset = submission.input.offset;
   entry.outSegment = submission.output.segment;
   entry.outOffset = submission.output.offset;
+  if (!submission.refusal.isOk()) {
+    entry.flags |= shm::kFlagRefused;
+    entry.inSegment = static_cast<uint32_t>(submission.refusal.code());
+    entry.outSegment = static_cast<uint32_t>(reasonOf(submission).size());
+  }
   entry.extra = submission.numbers.empty() ? submission.extra : submission.numbers.size();
   entry.prescale = op.prescale;
   entry.postscale = op.postscale;
@@ -160,6 +170,7 @@ void Submitter::stage(const Submission& submission) {
   append(submission.numbers.data(), submission.numbers.size() * sizeof(int64_t));
   if (submission.submittedNs != 0) append(&submission.submittedNs, sizeof(int64_t));
   append(op.name.data(), op.name.size());
+  append(reasonOf(submission).data(), reasonOf(submission).size());
   size_t at = std::min(tail_.size(), sizeof entry.tail);
   std::copy_n(tail_.begin(), at, entry.tail);
   ring_.stage(&entry);

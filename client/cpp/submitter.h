@@ -23,6 +23,8 @@ struct Submission {
   Place input;
   Place output;
   std::vector<int64_t> numbers;  // An alltoall's splits, ranks of a set to add, a set to remove.
+  shm::Status
+      refusal;  // Not ok: this rank has no memory for it, and `input`, `output` mean nothing.
   uint64_t extra = 0;
   uint8_t flags = 0;
   int64_t submittedNs = 0;  // What the daemon is told of that; 0: nothing.
