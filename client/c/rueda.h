@@ -54,7 +54,8 @@ RUEDA_API int32_t rueda_describe_dtype(uint32_t dtype, rueda_dtype_info* info);
    of one rank. What the job wants of the daemon: FUSION_THRESHOLD (bytes) CYCLE_TIME (ms)
    STALL_CHECK_TIME_SECONDS STALL_SHUTDOWN_TIME_SECONDS, 0 = off; STALL_CHECK_DISABLE,
    DISABLE_GROUP_FUSION, 1 = so; FUSION_LOOK_BACK. And TIMELINE, TIMELINE_MARK_CYCLES.
-   RUEDA_INVALID_ARGUMENT names a variable that is malformed or missing in a half-set environment.
+   RUEDA_INVALID_ARGUMENT names a variable that is malformed, out of its range or missing in a
+   half-set environment.
    Never blocks. */
 RUEDA_API int32_t rueda_options_init(rueda_options* options);
 

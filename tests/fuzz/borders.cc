@@ -169,7 +169,8 @@ std::string checkGreeting(const uint8_t* data, size_t size, int* accepted) {
     return "an impossible rank";
   if (g.localSize != g.size || g.localRank < 0 || g.localRank >= g.localSize)
     return "an impossible local rank";
-  return g.startTimeoutMs == 0 || g.startTimeoutMs > 24u * 3600 * 1000 ? "an endless start" : "";
+  if (g.startTimeoutMs == 0) return "no time to start";
+  return g.knobs.cycleMicros > shm::kMaxCycleMicros ? "an endless cycle" : "";
 }
 
 }  // namespace rueda::fuzz
