@@ -57,9 +57,11 @@ Status Submitter::start(const std::vector<Submission>& submissions) {
   RUEDA_RETURN_IF_ERROR(publish(submissions));
   const bool isOfAll = std::all_of(submissions.begin(), submissions.end(),
                                    [](const Submission& s) { return s.op.processSet == 0; });
-  std::atomic<uint64_t>& mine = connection_.board()->starts[rank_].count;
-  uint64_t started = mine.load(std::memory_order_relaxed);
-  if (isOfAll) mine.store(started += submissions.size(), std::memory_order_seq_cst);
+  uint64_t started = count().load(std::memory_order_relaxed);
+  // What a rank starts after it has joined is refused.
+  const bool hasJoined = (started & shm::kAllStarted) == shm::kAllStarted;
+  if (isOfAll && !hasJoined)
+    count().store(started += submissions.size(), std::memory_order_seq_cst);
   const uint32_t asleep = connection_.control()->daemonAsleep.load(std::memory_order_seq_cst);
   // In a smaller process set the counts of all say nothing about who is last.
   if (asleep != shm::kNapping &&
@@ -82,11 +84,26 @@ bool Submitter::mayBeLast(uint64_t started) const {
   return true;
 }
 
+uint64_t Submitter::beginJoin() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const uint64_t before = count().load(std::memory_order_relaxed);
+  count().store(before | shm::kAllStarted, std::memory_order_seq_cst);
+  return before;
+}
+
+void Submitter::endJoin(uint64_t before, bool hasFailed) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const uint64_t joined = before | shm::kAllStarted;
+  // Else a thread that tried to join meanwhile has failed after another one's join has ended.
+  if (count().load(std::memory_order_relaxed) == joined)
+    count().store(hasFailed ? before : joined + 1, std::memory_order_seq_cst);
+}
+
 void Submitter::hurry() {
   if (!owesDoorbell_.load()) return;
   const bool naps =
       connection_.control()->daemonAsleep.load(std::memory_order_seq_cst) == shm::kNapping;
-  const uint64_t started = connection_.board()->starts[rank_].count.load(std::memory_order_relaxed);
+  const uint64_t started = count().load(std::memory_order_relaxed);
   if (naps && (!trusts() || mayBeLast(started))) settle();
 }
 
