@@ -94,8 +94,8 @@ Status Client::run(const Operation& op) {
       return {Code::kAlreadyExists, describe(op) + " is still in flight in this process"};
   }
   DirectPath::Attempt attempt;
-  if (!isTimed && direct_.offers(op)) {
-    RUEDA_RETURN_IF_ERROR(prepareStaging(op));
+  // Without memory for staging it takes the ring, where less may do.
+  if (!isTimed && direct_.offers(op) && prepareStaging(op).isOk()) {
     switch (direct_.run(op, &attempt)) {
       case DirectPath::End::kDone:
         return attempt.status;
@@ -184,7 +184,10 @@ Status Client::prepare(const Operation& op, Submission* submission) {
     submission->numbers.assign(static_cast<size_t>(size), op.shape[0] / size);
     if (op.splits != nullptr) submission->numbers.assign(op.splits, op.splits + op.splitCount);
   }
-  RUEDA_RETURN_IF_ERROR(placeMemory(op, &flight, submission));
+  submission->refusal = placeMemory(op, &flight, submission);
+  // All ranks learn together that this one has no memory: else they would wait for it.
+  if (submission->refusal.code() != Code::kResourceExhausted)
+    RUEDA_RETURN_IF_ERROR(submission->refusal);
   if (!options_.timeline.empty()) stamp(op, &flight, submission);
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!names_.insert(keyOf(flight.name, flight.set)).second) {

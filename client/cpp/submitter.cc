@@ -16,10 +16,15 @@ using shm::TailEntry;
 
 namespace {
 
+// Why this rank cannot take part; empty if it can.
+std::string_view reasonOf(const Submission& submission) {
+  return std::string_view(submission.refusal.message()).substr(0, shm::kMaxReasonBytes);
+}
+
 size_t tailBytes(const Submission& submission) {
   const size_t stamps = submission.submittedNs == 0 ? 0 : 1;
   return (submission.op.ndim + submission.numbers.size() + stamps) * sizeof(int64_t) +
-         submission.op.name.size();
+         submission.op.name.size() + reasonOf(submission).size();
 }
 
 int64_t slotsOf(const Submission& submission) {
@@ -52,9 +57,11 @@ Status Submitter::start(const std::vector<Submission>& submissions) {
   RUEDA_RETURN_IF_ERROR(publish(submissions));
   const bool isOfAll = std::all_of(submissions.begin(), submissions.end(),
                                    [](const Submission& s) { return s.op.processSet == 0; });
-  std::atomic<uint64_t>& mine = connection_.board()->starts[rank_].count;
-  uint64_t started = mine.load(std::memory_order_relaxed);
-  if (isOfAll) mine.store(started += submissions.size(), std::memory_order_seq_cst);
+  uint64_t started = count().load(std::memory_order_relaxed);
+  // What a rank starts after it has joined is refused.
+  const bool hasJoined = (started & shm::kAllStarted) == shm::kAllStarted;
+  if (isOfAll && !hasJoined)
+    count().store(started += submissions.size(), std::memory_order_seq_cst);
   const uint32_t asleep = connection_.control()->daemonAsleep.load(std::memory_order_seq_cst);
   // In a smaller process set the counts of all say nothing about who is last.
   if (asleep != shm::kNapping &&
@@ -77,11 +84,26 @@ bool Submitter::mayBeLast(uint64_t started) const {
   return true;
 }
 
+uint64_t Submitter::beginJoin() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const uint64_t before = count().load(std::memory_order_relaxed);
+  count().store(before | shm::kAllStarted, std::memory_order_seq_cst);
+  return before;
+}
+
+void Submitter::endJoin(uint64_t before, bool hasFailed) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const uint64_t joined = before | shm::kAllStarted;
+  // Else a thread that tried to join meanwhile has failed after another one's join has ended.
+  if (count().load(std::memory_order_relaxed) == joined)
+    count().store(hasFailed ? before : joined + 1, std::memory_order_seq_cst);
+}
+
 void Submitter::hurry() {
   if (!owesDoorbell_.load()) return;
   const bool naps =
       connection_.control()->daemonAsleep.load(std::memory_order_seq_cst) == shm::kNapping;
-  const uint64_t started = connection_.board()->starts[rank_].count.load(std::memory_order_relaxed);
+  const uint64_t started = count().load(std::memory_order_relaxed);
   if (naps && (!trusts() || mayBeLast(started))) settle();
 }
 
@@ -140,6 +162,11 @@ void Submitter::stage(const Submission& submission) {
   entry.inOffset = submission.input.offset;
   entry.outSegment = submission.output.segment;
   entry.outOffset = submission.output.offset;
+  if (!submission.refusal.isOk()) {
+    entry.flags |= shm::kFlagRefused;
+    entry.inSegment = static_cast<uint32_t>(submission.refusal.code());
+    entry.outSegment = static_cast<uint32_t>(reasonOf(submission).size());
+  }
   entry.extra = submission.numbers.empty() ? submission.extra : submission.numbers.size();
   entry.prescale = op.prescale;
   entry.postscale = op.postscale;
@@ -160,6 +187,7 @@ void Submitter::stage(const Submission& submission) {
   append(submission.numbers.data(), submission.numbers.size() * sizeof(int64_t));
   if (submission.submittedNs != 0) append(&submission.submittedNs, sizeof(int64_t));
   append(op.name.data(), op.name.size());
+  append(reasonOf(submission).data(), reasonOf(submission).size());
   size_t at = std::min(tail_.size(), sizeof entry.tail);
   std::copy_n(tail_.begin(), at, entry.tail);
   ring_.stage(&entry);

@@ -67,6 +67,26 @@ bool isStamped(const SubmissionEntry& entry) {
          (entry.flags & shm::kFlagStamped) != 0;
 }
 
+bool isRefused(const SubmissionEntry& entry) {
+  return entry.type == static_cast<uint8_t>(EntryType::kSubmit) &&
+         (entry.flags & shm::kFlagRefused) != 0;
+}
+
+// Of all that follows it.
+size_t reasonBytes(const SubmissionEntry& entry) { return isRefused(entry) ? entry.outSegment : 0; }
+
+// Why the rank cannot take part. Only what has memory can lack it.
+Status takeRefusal(const SubmissionEntry& entry, const std::string& reason,
+                   flow::Request* request) {
+  const auto code = static_cast<Code>(entry.inSegment);
+  if (code != Code::kResourceExhausted || shm::isAgreement(request->spec.kind))
+    return broken(std::string(shm::opKindName(request->spec.kind)) + " '" +
+                  base::printable(request->name) + "' refused with code " +
+                  std::to_string(entry.inSegment));
+  request->refusal = {code, base::printable(reason)};
+  return Status::ok();
+}
+
 // Of all that precedes the name.
 size_t numberBytes(const SubmissionEntry& entry) {
   return (entry.ndim + numbersOf(entry) + (isStamped(entry) ? 1 : 0)) * sizeof(int64_t);
@@ -190,7 +210,7 @@ Result<Item> toRequest(const SubmissionEntry& entry, const std::string& tail,
                        const Origin& origin) {
   flow::Request request;
   request.requestId = entry.requestId;
-  request.name = tail.substr(numberBytes(entry));
+  request.name = tail.substr(numberBytes(entry), entry.nameBytes);
   request.fallback = (entry.flags & shm::kFlagFallback) != 0;
   request.blocking = (entry.flags & shm::kFlagBlocking) != 0;
   request.threads = (entry.flags & shm::kFlagThreads) != 0;
@@ -216,10 +236,14 @@ Result<Item> toRequest(const SubmissionEntry& entry, const std::string& tail,
                            "': rank " + std::to_string(origin.rank) +
                            " does not belong to process set " + std::to_string(entry.processSet))});
   request.place = place->place;
+  if (isRefused(entry))
+    RUEDA_RETURN_IF_ERROR(
+        takeRefusal(entry, tail.substr(numberBytes(entry) + entry.nameBytes), &request));
   // A scalar has no rows: the ranks are told together.
   if (shm::needsRows(kind) && request.spec.shape.empty()) return Item(std::move(request));
   RUEDA_RETURN_IF_ERROR(takeNumbers(readNumbers(entry, tail), &request, place->size));
-  RUEDA_RETURN_IF_ERROR(resolveMemory(entry, origin, place->size, &request));
+  if (request.refusal.isOk())
+    RUEDA_RETURN_IF_ERROR(resolveMemory(entry, origin, place->size, &request));
   return Item(std::move(request));
 }
 
@@ -258,7 +282,9 @@ Result<Item> parseSubmission(const shm::RingConsumer& ring, int64_t available, c
       numbersOf(entry) > shm::kMaxRanks)
     return broken(std::to_string(entry.ndim) + " dimensions, " + std::to_string(numbersOf(entry)) +
                   " numbers or a name of " + std::to_string(entry.nameBytes) + " bytes");
-  const size_t tailBytes = numberBytes(entry) + entry.nameBytes;
+  if (reasonBytes(entry) > shm::kMaxReasonBytes)
+    return broken("a reason of " + std::to_string(reasonBytes(entry)) + " bytes");
+  const size_t tailBytes = numberBytes(entry) + entry.nameBytes + reasonBytes(entry);
   *slots = slotsFor(tailBytes);
   if (int64_t{*slots} > available) return broken("submission whose tail was not published with it");
   RUEDA_ASSIGN_OR_RETURN(const std::string tail, readTail(ring, entry, tailBytes, *slots));
