@@ -20,7 +20,9 @@ using rueda::engine::Member;
 using rueda::engine::pendingOf;
 using rueda::flow::PendingView;
 using rueda::flow::Request;
+using rueda::flow::SetId;
 using rueda::flow::TimePoint;
+using rueda::shm::Board;
 using rueda::shm::tagged;
 
 const TimePoint kStart = TimePoint{} + 1h;
@@ -31,8 +33,8 @@ class Made {
   explicit Made(int size)
       : job(1, 1000, "train", size, false,
             std::move(rueda::membership::BoardKeeper::create()).value()),
-        mapping_(
-            std::move(rueda::shm::Mapping::map(job.board.fd(), rueda::shm::kBoardBytes)).value()) {
+        mapping_(std::move(rueda::shm::Mapping::map(job.boards.fd(), rueda::shm::kBoardsBytes))
+                     .value()) {
     job.state = Job::State::kRunning;
     for (Member& member : job.members) {
       member.state = Member::State::kRunning;
@@ -40,8 +42,11 @@ class Made {
       member.host = "a";
     }
   }
-  void submit(int rank, const std::string& name, TimePoint when = kStart, bool blocking = true) {
+  void submit(int rank, const std::string& name, TimePoint when = kStart, bool blocking = true,
+              SetId set = 0) {
     Request request = rueda::kit::makeRequest(rank, name, 4);
+    request.set = set;
+    request.place = *job.sets.find(set)->placeOf(rank);
     request.requestId = ++nextId_;
     request.arrived = when;
     REQUIRE(job.sets.add(&request).isOk());
@@ -49,29 +54,34 @@ class Made {
       job.requestWaits[static_cast<size_t>(rank)][nextId_] = {"allreduce '" + name + "'",
                                                               job.members.size()};
   }
-  void post(int rank, uint32_t index) {
-    board()->posts[index & 1][rank].word.store(tagged(index, 99));
+  void post(int rank, uint32_t index, SetId set = 0) {
+    const int place = *job.sets.find(set)->placeOf(rank);
+    board(set)->posts[index & 1][place].word.store(tagged(index, 99));
   }
   // Rank has posted and sleeps.
-  void sleep(int rank, uint32_t index, const std::string& name, TimePoint when = kStart) {
-    post(rank, index);
+  void sleep(int rank, uint32_t index, const std::string& name, TimePoint when = kStart,
+             SetId set = 0) {
+    post(rank, index, set);
     DirectWait wait;
     wait.rank = rank;
+    wait.set = set;
     wait.noteId = ++nextId_;
     wait.index = index;
     wait.name = name;
     wait.since = when;
     job.directWaits.push_back(wait);
   }
-  bool isWithdrawn(uint32_t index) {
-    return board()->withdrawals[index & 1].verdict.load() ==
+  bool isWithdrawn(uint32_t index, SetId set = 0) {
+    return board(set)->withdrawals[index & 1].verdict.load() ==
            tagged(index, rueda::shm::kVerdictWithdrawn);
   }
 
   Job job;
 
  private:
-  rueda::shm::Board* board() { return reinterpret_cast<rueda::shm::Board*>(mapping_.data()); }
+  Board* board(SetId set) {
+    return reinterpret_cast<Board*>(mapping_.data() + set * rueda::shm::kBoardBytes);
+  }
   rueda::shm::Mapping mapping_;
   uint64_t nextId_ = 0;
 };
@@ -136,6 +146,48 @@ TEST_CASE("an operation that all have posted is not withdrawn, though its sleepe
   made.submit(1, "y");
   untangle(&made.job);
   CHECK_FALSE(made.isWithdrawn(1));
+}
+
+TEST_CASE("sleepers in one set are not sent to the ring for what happens in another") {
+  Made made(4);
+  REQUIRE(made.job.sets.add({1, 3}).value() == 1);
+  REQUIRE(made.job.sets.add({2, 3}).value() == 2);
+  made.sleep(3, 1, "x", kStart, 1);
+  made.sleep(2, 2, "x", kStart, 2);
+  made.submit(2, "x", kStart, false);  // Of all ranks.
+  untangle(&made.job);
+  CHECK_FALSE(made.isWithdrawn(1, 1));
+  made.submit(1, "x", kStart, true, 1);
+  untangle(&made.job);
+  CHECK(made.isWithdrawn(1, 1));
+  CHECK_FALSE(made.isWithdrawn(2, 2));
+}
+
+TEST_CASE("who sleeps in a set that was removed is sent to the ring, to hear of it") {
+  Made made(3);
+  REQUIRE(made.job.sets.add({0, 2}).value() == 1);
+  made.sleep(2, 1, "x", kStart, 1);
+  std::vector<Request> waiting;
+  REQUIRE(made.job.sets.remove(1, &waiting).isOk());
+  untangle(&made.job);
+  CHECK(made.isWithdrawn(1, 1));
+  CHECK(made.job.sleepers()[2].empty());
+  CHECK(made.job.begunDirect(2) == 1);
+  for (const int rank : {0, 2}) made.job.leaveBoard(1, rank);
+  CHECK(made.job.directWaits.empty());
+  CHECK(made.job.begunDirect(2) == 1);  // Still counted.
+}
+
+TEST_CASE("an operation on the board of a set pends with the set and its ranks") {
+  Made made(4);
+  REQUIRE(made.job.sets.add({1, 3}).value() == 1);
+  made.sleep(3, 7, "x", kStart, 1);
+  const auto pending = pendingOf(made.job, kStart);
+  REQUIRE(pending.size() == 1);
+  CHECK(pending[0].set == 1);
+  CHECK(pending[0].present == std::vector<int>{3});
+  CHECK(pending[0].missing == std::vector<int>{1});
+  CHECK(made.job.sleepers()[3].begin()->operation == "allreduce 'x' of process set 1");
 }
 
 TEST_CASE("nothing pends in a job at rest") {
