@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The board of a job: one segment mapped by all its ranks on this host, on which waiting ranks run
-// small and blocking collectives with each other (the direct path) while the daemon sleeps.
+// The boards of a job: one segment mapped by all its ranks on this host, on which waiting ranks run
+// small and blocking collectives with each other (the direct path) while the daemon sleeps. Board n
+// is that of process set n, 0 of all ranks. A line is a place in the set.
 //
 // Ranks of one job and uid trust each other; the daemon does not rely on a byte of it. It writes
 // `abort`, may withdraw an operation that not all have posted, and reads posts to say who is
@@ -145,5 +146,7 @@ static_assert(offsetof(Board, done) == 128);
 static_assert(offsetof(Board, finished) == 192);
 static_assert(offsetof(Board, posts) == 384);
 constexpr uint64_t kBoardBytes = (sizeof(Board) + 4095) / 4096 * 4096;
-
+// As many as a host needs that is cut in two ways. Pages that nobody writes are none.
+constexpr uint32_t kBoards = 16;
+constexpr uint64_t kBoardsBytes = kBoards * kBoardBytes;
 }  // namespace rueda::shm

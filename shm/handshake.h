@@ -14,14 +14,14 @@
 namespace rueda::shm {
 
 constexpr uint32_t kMessageMagic = 0x52554544;  // "RUED"
-constexpr uint16_t kProtocolMin = 2;            // 2: process sets, numbers, knobs.
-constexpr uint16_t kProtocolMax = 2;
+constexpr uint16_t kProtocolMin = 3;            // 3: a board for each process set.
+constexpr uint16_t kProtocolMax = 3;
 constexpr uint32_t kMaxMessageBytes = 2048;
 constexpr uint32_t kMaxSegments = 1024;  // Tensor segments of one job.
 
 enum class MessageType : uint16_t {
   kHello = 1,           // client → daemon
-  kWelcome = 2,         // daemon → client, 3 descriptors: control segment, eventfd, board
+  kWelcome = 2,         // daemon → client, 3 descriptors: control segment, eventfd, boards
   kRefused = 3,         // daemon → client; the connection ends
   kJobReady = 4,        // all ranks of this host are here
   kAllocSegment = 5,    // client → daemon

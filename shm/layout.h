@@ -30,6 +30,7 @@ enum class EntryType : uint8_t {
   kWaitEnd = 5,      // The sleep of the last wait note of this thread is over.
   kRelease = 6,      // "I have copied the rows of gather `requestId`."
   kFetch = 7,        // "Copy the rows of gather `extra` to outSegment, outOffset."
+  kLeaveSet = 8,     // "I am through with the board of `processSet`, which was removed."
 };
 
 // Bits of SubmissionEntry::flags.
@@ -143,8 +144,7 @@ constexpr uint64_t kControlHeaderBytes = 4096;
 constexpr uint64_t kSubmissionOffset = kControlHeaderBytes;
 constexpr uint64_t kCompletionOffset = kSubmissionOffset + uint64_t{kRingSlots} * kEntryBytes;
 constexpr uint64_t kControlBytes = kCompletionOffset + uint64_t{kRingSlots} * kEntryBytes;
-static_assert(sizeof(ControlHeader) <= kControlHeaderBytes);
-static_assert((kRingSlots & (kRingSlots - 1)) == 0);
+static_assert(sizeof(ControlHeader) <= kControlHeaderBytes && (kRingSlots & (kRingSlots - 1)) == 0);
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
 }  // namespace rueda::shm

@@ -60,9 +60,9 @@ void Mapping::dropPages() const {
     (void)::madvise(data_ + at, std::min(kStep, bytes_ - at), MADV_DONTNEED);
 }
 
-void Mapping::touch() const {
+void Mapping::touch(uint64_t firstBytes) const {
   static const uint64_t pageBytes = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-  for (uint64_t at = 0; at < bytes_; at += pageBytes)
+  for (uint64_t at = 0; at < firstBytes; at += pageBytes)
     __atomic_fetch_or(data_ + at, 0,
                       __ATOMIC_RELAXED);  // An atomic add of nothing: peers may write.
 }

@@ -28,7 +28,8 @@ class Mapping {
 
   // Writes to every page without changing a byte, so that no later access faults. First touch
   // otherwise costs more than the collective (about 0.3-1 us a page). Safe while peers write.
-  void touch() const;
+  void touch() const { touch(bytes_); }
+  void touch(uint64_t firstBytes) const;
 
   // For a forked child: puts a private copy (made as it is written) in the same place. `fd` is the
   // memfd. Async-signal-safe. False where the system refuses, and then the place is unusable.

@@ -31,8 +31,11 @@ Result<uint32_t> Client::addProcessSet(std::vector<int64_t> ranks) {
   submission.op.name = ".add process set";
   submission.numbers = ranks;
   RUEDA_ASSIGN_OR_RETURN(const int64_t id, agree(std::move(submission)));
-  sets_.add(static_cast<uint32_t>(id), std::move(ranks));
-  return static_cast<uint32_t>(id);
+  const auto set = static_cast<uint32_t>(id);
+  sets_.add(set, std::move(ranks));
+  if (const auto place = sets_.placeIn(set); place.isOk())
+    directs_.add({set, place.value().place, place.value().size});
+  return set;
 }
 
 Status Client::removeProcessSet(uint32_t set) {
@@ -42,6 +45,7 @@ Status Client::removeProcessSet(uint32_t set) {
   submission.numbers = {set};
   RUEDA_RETURN_IF_ERROR(agree(std::move(submission)).status());
   sets_.remove(set);
+  directs_.remove(set);
   return Status::ok();
 }
 
@@ -65,7 +69,7 @@ Result<int64_t> Client::agree(Submission submission) {
   submission.flags |= shm::kFlagBlocking;
   int64_t value = 0;
   const Operation op = submission.op;
-  RUEDA_RETURN_IF_ERROR(runSubmission(op, &submission, &value));
+  RUEDA_RETURN_IF_ERROR(runSubmission(op, &submission, nullptr, &value));
   return value;
 }
 

@@ -29,8 +29,9 @@ Client::Client(const Options& options, std::unique_ptr<Connection> connection)
       memory_(*connection_),
       patience_(*connection_, options.interrupted),
       submitter_(*connection_, options.rank, options.size),
-      direct_(*connection_, memory_, patience_, *this, options.rank, options.size),
       sets_(options.rank, options.size),
+      directs_(*connection_, memory_, patience_, *this, {0, options.rank, options.size},
+               [this](uint32_t set) { leaveBoard(set); }),
       completions_(reinterpret_cast<char*>(connection_->control()) + shm::kCompletionOffset,
                    &connection_->control()->completeTail, &connection_->control()->completeHead) {}
 
@@ -71,12 +72,12 @@ Status Client::gatherAlone(const Operation& op) {
   return Status::ok();
 }
 
-Status Client::prepareStaging(const Operation& op) {
-  if (!direct_.needsStaging(op)) return Status::ok();
+Status Client::prepareStaging(const Operation& op, DirectPath* path) {
+  if (!path->needsStaging(op)) return Status::ok();
   const std::lock_guard<std::mutex> lock(stagingMutex_);
-  if (direct_.hasStaging()) return Status::ok();
+  if (path->hasStaging()) return Status::ok();
   RUEDA_ASSIGN_OR_RETURN(char* const block, memory_.allocate(2 * DirectPath::kStagingBlock));
-  direct_.setStaging(*connection_->segments().locate(block, 2 * DirectPath::kStagingBlock));
+  path->setStaging(*connection_->segments().locate(block, 2 * DirectPath::kStagingBlock));
   return Status::ok();
 }
 
@@ -93,38 +94,54 @@ Status Client::run(const Operation& op) {
     if (names_.count(keyOf(op.name, op.processSet)) > 0)
       return {Code::kAlreadyExists, describe(op) + " is still in flight in this process"};
   }
+  std::shared_ptr<DirectPath> held;
+  DirectPath* const path = directs_.find(op.processSet, &held);
   DirectPath::Attempt attempt;
-  // Without memory for staging it takes the ring, where less may do.
-  if (!isTimed && direct_.offers(op) && prepareStaging(op).isOk()) {
-    switch (direct_.run(op, &attempt)) {
-      case DirectPath::End::kDone:
-        return attempt.status;
-      case DirectPath::End::kFailed:
-        return connection_->failure();
-      case DirectPath::End::kFallback:
-        break;
-      case DirectPath::End::kInterrupted:
-        connection_->fail({Code::kInterrupted, "interrupted in " + describe(op)});
-        return connection_->failure();
-    }
+  if (!isTimed && path != nullptr && path->offers(op)) {
+    const auto ended =
+        op.processSet == 0 ? runDirect(op, path, &attempt) : runDirect(placed(op), path, &attempt);
+    if (ended) return *ended;
   }
-  return runThroughRing(op, attempt);
-}
-
-Status Client::runThroughRing(const Operation& op, const DirectPath::Attempt& attempt) {
   Submission submission;
   submission.flags = shm::kFlagBlocking;
   if (attempt.tried) submission.flags |= shm::kFlagFallback;
   submission.directIndex = attempt.index;
-  return runSubmission(op, &submission, nullptr);
+  return runSubmission(op, &submission, attempt.tried ? path : nullptr, nullptr);
 }
 
-Status Client::runSubmission(const Operation& op, Submission* submission, int64_t* value) {
-  Status begun = prepare(op, submission);
+// The operation as the board of its set sees it.
+Operation Client::placed(const Operation& op) const {
+  Operation placed = op;
+  if (op.kind == OpKind::kBroadcast) placed.root = sets_.placeOf(op.processSet, op.root);
+  return placed;
+}
+
+// nullopt: the operation has been given back.
+std::optional<Status> Client::runDirect(const Operation& op, DirectPath* path,
+                                        DirectPath::Attempt* attempt) {
+  // Without memory for staging it takes the ring, where less may do.
+  if (!prepareStaging(op, path).isOk()) return std::nullopt;
+  switch (path->run(op, attempt)) {
+    case DirectPath::End::kDone:
+      return attempt->status;
+    case DirectPath::End::kFailed:
+      break;
+    case DirectPath::End::kFallback:
+      return std::nullopt;
+    case DirectPath::End::kInterrupted:
+      connection_->fail({Code::kInterrupted, "interrupted in " + describe(op)});
+      break;
+  }
+  return connection_->failure();
+}
+
+Status Client::runSubmission(const Operation& op, Submission* submission, DirectPath* detour,
+                             int64_t* value) {
+  Status begun = prepare(op, submission, detour);
   if (begun.isOk()) begun = submitter_.write({*submission});
   if (!begun.isOk()) {
     forget(submission->requestId, true);
-    if ((submission->flags & shm::kFlagFallback) != 0) direct_.detourEnded(std::nullopt);
+    if (detour != nullptr) detour->detourEnded(std::nullopt);
     return begun;
   }
   Status ended = await(submission->requestId, milliseconds(0), value);
@@ -163,15 +180,18 @@ Status Client::placeMemory(const Operation& op, Flight* flight, Submission* subm
 }
 
 // Registers an operation and makes its memory reachable.
-Status Client::prepare(const Operation& op, Submission* submission) {
+Status Client::prepare(const Operation& op, Submission* submission, DirectPath* detour) {
   Flight flight;
   flight.kind = op.kind;
   flight.name = std::string(op.name);
   flight.set = op.processSet;
   const auto place = sets_.placeIn(op.processSet);
+  if (!place.isOk() && detour != nullptr)
+    return {Code::kUnavailable, "process set " + std::to_string(op.processSet) +
+                                    " was removed while the operation waited in it"};
   if (!place.isOk()) return place.status();  // Removed since it was checked.
   const int size = place.value().size;
-  flight.isDetour = (submission->flags & shm::kFlagFallback) != 0;
+  flight.detour = detour;
   const bool isGather = shm::gathers(op.kind);
   if (isGather) {
     flight.rowBytes = op.rowBytes();  // Of peers' rows too: not by how many are here.
@@ -266,23 +286,32 @@ Status Client::submit(const std::vector<Operation>& ops, std::vector<uint64_t>* 
   return status;
 }
 
-void Client::sleepsInDirect(const Operation& op, uint32_t index) {
+uint64_t Client::sleepsInDirect(const Operation& op, uint32_t index) {
   Submission note;
   note.type = shm::EntryType::kWaitDirect;
   note.op = op;
   note.directIndex = index;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    directNote_ = note.requestId = nextId_++;
+    note.requestId = nextId_++;
   }
+  (void)submitter_.write({note});
+  return note.requestId;
+}
+
+void Client::wokeFromDirect(uint64_t wait) {
+  Submission note;
+  note.type = shm::EntryType::kWaitEnd;
+  note.requestId = wait;
   (void)submitter_.write({note});
 }
 
-void Client::wokeFromDirect() {
-  Submission note;
-  note.type = shm::EntryType::kWaitEnd;
-  note.requestId = directNote_;
-  (void)submitter_.write({note});
+void Client::leaveBoard(uint32_t set) {
+  if (connection_->isForked() || connection_->hasFailed()) return;
+  Submission leave;
+  leave.type = shm::EntryType::kLeaveSet;
+  leave.op.processSet = set;
+  (void)submitter_.write({leave});
 }
 
 }  // namespace rueda::client

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "client/cpp/check.h"
-#include "client/cpp/direct.h"
+#include "client/cpp/direct_paths.h"
 #include "client/cpp/memory.h"
 #include "client/cpp/submitter.h"
 #include "client/cpp/timeline.h"
@@ -68,7 +68,8 @@ class Client : private WaitNotes {
     uint32_t set = 0;
     bool isNamed = true;  // Not a copy of gathered rows.
     bool done = false;
-    bool isDetour = false;  // Given back by the direct path.
+    // The direct path that gave it back, or nullptr. Its thread keeps it alive.
+    DirectPath* detour = nullptr;
     shm::Status status;
     int64_t value = 0;             // Of an agreement.
     char* block = nullptr;         // Arena block that stands in for foreign memory, or nullptr.
@@ -93,13 +94,16 @@ class Client : private WaitNotes {
   shm::Status runAlone(const Operation& op);
   shm::Status gatherAlone(const Operation& op);
   shm::Result<int64_t> agree(Submission submission);
-  shm::Status runThroughRing(const Operation& op, const DirectPath::Attempt& attempt);
-  shm::Status runSubmission(const Operation& op, Submission* submission, int64_t* value);
+  shm::Status runSubmission(const Operation& op, Submission* submission, DirectPath* detour,
+                            int64_t* value);
+  Operation placed(const Operation& op) const;
+  std::optional<shm::Status> runDirect(const Operation& op, DirectPath* path,
+                                       DirectPath::Attempt* attempt);
   shm::Status await(uint64_t handle, std::chrono::milliseconds timeout, int64_t* value);
-  shm::Status prepareStaging(const Operation& op);
+  shm::Status prepareStaging(const Operation& op, DirectPath* path);
   shm::Status placeMemory(const Operation& op, Flight* flight, Submission* submission);
   // Registers one operation: id, name, blocks for foreign memory, copies in.
-  shm::Status prepare(const Operation& op, Submission* submission);
+  shm::Status prepare(const Operation& op, Submission* submission, DirectPath* detour = nullptr);
   // An operation that was never submitted gives back what peers would have read, too.
   void forget(uint64_t id, bool neverSubmitted = false);
   void freeGatherInput(uint64_t id);
@@ -118,8 +122,9 @@ class Client : private WaitNotes {
   void noteCollected(uint64_t id, int64_t begin, const shm::Status& collected);
   void recordTimed(Flight* flight);
 
-  void sleepsInDirect(const Operation& op, uint32_t index) override;
-  void wokeFromDirect() override;
+  uint64_t sleepsInDirect(const Operation& op, uint32_t index) override;
+  void wokeFromDirect(uint64_t wait) override;
+  void leaveBoard(uint32_t set);
 
   // Constant.
   const Options options_;
@@ -128,12 +133,11 @@ class Client : private WaitNotes {
   Memory memory_;
   Patience patience_;
   Submitter submitter_;
-  DirectPath direct_;
   ProcessSets sets_;
+  DirectPaths directs_;
   Timeline timeline_;
   std::mutex stagingMutex_;
-  uint64_t directNote_ = 0;  // Of the one thread in the direct path.
-  std::mutex mutex_;         // Guards the rest.
+  std::mutex mutex_;  // Guards the rest.
   shm::RingConsumer completions_;
   std::unordered_map<uint64_t, Flight> flights_;
   std::unordered_set<std::string> names_;             // By keyOf; without an outcome yet.

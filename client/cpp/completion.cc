@@ -78,9 +78,9 @@ void Client::takeCompletion(const CompletionEntry& entry, const std::vector<char
   const auto it = flights_.find(entry.requestId);
   if (it == flights_.end()) return;
   Flight& flight = it->second;
-  if (flight.isDetour)
-    direct_.detourEnded(entry.hasDirectIndex != 0 ? std::optional(entry.directIndex)
-                                                  : std::nullopt);
+  if (flight.detour != nullptr)
+    flight.detour->detourEnded(entry.hasDirectIndex != 0 ? std::optional(entry.directIndex)
+                                                         : std::nullopt);
   const size_t rowBytes = entry.gatherRanks * sizeof(shm::RowBlock);
   flight.rows.resize(entry.gatherRanks);
   if (rowBytes > 0) std::memcpy(flight.rows.data(), tail.data(), rowBytes);

@@ -97,7 +97,9 @@ shm::ControlHeader* Connection::control() const {
   return reinterpret_cast<shm::ControlHeader*>(control_.data());
 }
 
-shm::Board* Connection::board() const { return reinterpret_cast<shm::Board*>(board_.data()); }
+shm::Board* Connection::board(uint32_t set) const {
+  return reinterpret_cast<shm::Board*>(boards_.data() + set * shm::kBoardBytes);
+}
 
 Result<std::unique_ptr<Connection>> Connection::open(const Options& options) {
   RUEDA_ASSIGN_OR_RETURN(auto socket, shm::connectUnix(options.socket));
@@ -162,11 +164,11 @@ Status Connection::awaitWelcome(const Options& options) {
     return {Code::kProtocolError, "the daemon at " + options.socket + " did not welcome us"};
   welcome_ = *welcome;
   RUEDA_RETURN_IF_ERROR(shm::verifySealedMemfd(packet.fds[0].get(), shm::kControlBytes));
-  RUEDA_RETURN_IF_ERROR(shm::verifySealedMemfd(packet.fds[2].get(), shm::kBoardBytes));
+  RUEDA_RETURN_IF_ERROR(shm::verifySealedMemfd(packet.fds[2].get(), shm::kBoardsBytes));
   RUEDA_ASSIGN_OR_RETURN(control_, shm::Mapping::map(packet.fds[0].get(), shm::kControlBytes));
-  RUEDA_ASSIGN_OR_RETURN(board_, shm::Mapping::map(packet.fds[2].get(), shm::kBoardBytes));
+  RUEDA_ASSIGN_OR_RETURN(boards_, shm::Mapping::map(packet.fds[2].get(), shm::kBoardsBytes));
   control_.touch();
-  board_.touch();
+  boards_.touch(shm::kBoardBytes);
   doorbell_ = std::move(packet.fds[1]);
   return Status::ok();
 }

@@ -53,7 +53,8 @@ class Connection {
   bool hasProcessBarrier() const { return hasProcessBarrier_; }
 
   shm::ControlHeader* control() const;
-  shm::Board* board() const;
+  // Of a process set with a number below shm::kBoards; 0: of all ranks.
+  shm::Board* board(uint32_t set = 0) const;
   const shm::Welcome& policy() const { return welcome_; }
   int doorbell() const { return doorbell_.get(); }
   Segments& segments() { return segments_; }
@@ -73,7 +74,7 @@ class Connection {
   shm::Fd socket_;
   shm::Fd doorbell_;
   shm::Mapping control_;
-  shm::Mapping board_;
+  shm::Mapping boards_;
   shm::Welcome welcome_{};
   Segments segments_;
   const std::function<bool()> interrupted_;

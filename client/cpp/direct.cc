@@ -63,19 +63,19 @@ class Turn {
 }  // namespace
 
 DirectPath::DirectPath(Connection& connection, Memory& memory, Patience& patience, WaitNotes& notes,
-                       int rank, int size)
+                       const Seat& seat)
     : connection_(connection),
       memory_(memory),
       patience_(patience),
       notes_(notes),
-      board_(connection.board()),
-      rank_(rank),
-      size_(size),
+      board_(connection.board(seat.set)),
+      rank_(seat.place),
+      size_(seat.size),
       fencesPosts_(!connection.hasProcessBarrier() || connection.policy().spareCores == 0) {}
 
 bool DirectPath::offers(const Operation& op) const {
-  return connection_.policy().directEnabled != 0 && op.processSet == 0 &&
-         op.reduceOp != shm::ReduceOp::kAdasum && !op.lacksRows();
+  return connection_.policy().directEnabled != 0 && op.reduceOp != shm::ReduceOp::kAdasum &&
+         !op.lacksRows();
 }
 
 DirectPath::End DirectPath::run(const Operation& op, Attempt* attempt) {
@@ -213,13 +213,9 @@ DirectPath::End DirectPath::awaitPosts(const Operation& op, uint32_t index, uint
     shm::ring(board_->arrival);  // The last to arrive, or the one to disagree: others may sleep.
     return meeting == Meeting::kComplete ? End::kDone : End::kFallback;
   }
-  bool noted = false;
   const auto ready = [&] { return (meeting = look(index, wanted, &next)) != Meeting::kIncomplete; };
-  const Waited waited = patience_.until(ready, board_->arrival, [&] {
-    noted = true;
-    notes_.sleepsInDirect(op, index);
-  });
-  if (noted) notes_.wokeFromDirect();
+  NotedWait wait(notes_, op, index);
+  const Waited waited = patience_.until(ready, board_->arrival, [&wait] { wait.lasts(); });
   if (waited != Waited::kReady) return toEnd(waited);
   return meeting == Meeting::kComplete ? End::kDone : End::kFallback;
 }
@@ -297,16 +293,11 @@ void DirectPath::addFinished(uint32_t index, uint32_t chunks, uint32_t total) {
 
 DirectPath::End DirectPath::awaitFinished(const Operation& op, uint32_t index, uint32_t total) {
   const std::atomic<uint64_t>& finished = board_->finished[index & 1][0];
-  bool noted = false;
-  const Waited waited = patience_.until(
-      [&] { return finished.load(std::memory_order_acquire) == tagged(index, total); },
-      board_->done,
-      [&] {
-        noted = true;
-        notes_.sleepsInDirect(op, index);
-      });
-  if (noted) notes_.wokeFromDirect();
-  return toEnd(waited);
+  const auto ready = [&] {
+    return finished.load(std::memory_order_acquire) == tagged(index, total);
+  };
+  NotedWait wait(notes_, op, index);
+  return toEnd(patience_.until(ready, board_->done, [&wait] { wait.lasts(); }));
 }
 
 bool DirectPath::claimChunk(shm::ClaimLine* line, uint32_t index, uint32_t chunks,
@@ -323,7 +314,7 @@ bool DirectPath::claimChunk(shm::ClaimLine* line, uint32_t index, uint32_t chunk
   }
 }
 
-DirectPath::End DirectPath::toEnd(Waited waited) const {
+DirectPath::End DirectPath::toEnd(Waited waited) {
   switch (waited) {
     case Waited::kReady:
       return End::kDone;

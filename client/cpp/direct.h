@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The direct path: blocking collectives that the waiting ranks of a job carry out with each other
-// over the board, while the daemon sleeps. An operation that
-// does not come together here (other name, other shape, a peer that went to the ring) is given back
-// to be submitted through the ring, where the daemon finds out what is wrong. shm/README.md has the
-// rules.
+// The direct path of a process set: blocking collectives that its waiting ranks carry out with each
+// other over the set's board, while the daemon sleeps. What is "rank" here is a place in the set,
+// an operation's root, too. An operation that does not come together here (other name, other shape,
+// a peer that went to the ring) is given back to be submitted through the ring, where the daemon
+// finds out what is wrong. shm/README.md has the rules.
 
 #include <atomic>
 #include <optional>
@@ -14,15 +14,15 @@
 #include "client/cpp/operation.h"
 #include "client/cpp/patience.h"
 #include "client/cpp/row_table.h"
+#include "client/cpp/wait_notes.h"
 
 namespace rueda::client {
 
-// Tells the daemon that this thread sleeps in a direct operation, and that it has woken.
-class WaitNotes {
- public:
-  virtual ~WaitNotes() = default;
-  virtual void sleepsInDirect(const Operation& op, uint32_t index) = 0;
-  virtual void wokeFromDirect() = 0;
+// Where this rank is on which board.
+struct Seat {
+  uint32_t set = 0;
+  int place = 0;
+  int size = 1;  // Of the set.
 };
 
 class DirectPath {
@@ -37,10 +37,10 @@ class DirectPath {
   };
 
   // All references outlive the path.
-  DirectPath(Connection& connection, Memory& memory, Patience& patience, WaitNotes& notes, int rank,
-             int size);
+  DirectPath(Connection& connection, Memory& memory, Patience& patience, WaitNotes& notes,
+             const Seat& seat);
 
-  // Whether the job allows it, and the operation is one of all its ranks, element by element.
+  // Whether the job allows it, and the operation is of a kind that it does. REQUIRES: of this set.
   bool offers(const Operation& op) const;
 
   // REQUIRES: offers(op). One operation at a time: others get kFallback untried. Until the ring
@@ -57,6 +57,7 @@ class DirectPath {
   bool needsStaging(const Operation& op) const;
   bool hasStaging() const { return staging_.segment != 0; }
   void setStaging(Place place) { staging_ = place; }
+  Place staging() const { return staging_; }            // Segment 0: not set.
   static constexpr uint64_t kStagingBlock = 256 << 10;  // Measured: stays in cache, few exchanges.
 
  private:
@@ -121,7 +122,7 @@ class DirectPath {
   End awaitFinished(const Operation& op, uint32_t index, uint32_t total);
   bool awaitCopies(uint32_t index, uint32_t total) const;
   void addFinished(uint32_t index, uint32_t chunks, uint32_t total);
-  End toEnd(Waited waited) const;
+  static End toEnd(Waited waited);
   shm::PostLine& line(uint32_t index, int rank) const { return board_->posts[index & 1][rank]; }
 
   // Constant.

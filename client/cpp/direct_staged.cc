@@ -51,13 +51,8 @@ DirectPath::End DirectPath::awaitPhases(const Operation& op, uint32_t index, boo
     }
     return true;
   };
-  bool noted = false;
-  const Waited waited = patience_.until(ready, board_->done, [&] {
-    noted = true;
-    notes_.sleepsInDirect(op, index);
-  });
-  if (noted) notes_.wokeFromDirect();
-  return toEnd(waited);
+  NotedWait wait(notes_, op, index);
+  return toEnd(patience_.until(ready, board_->done, [&wait] { wait.lasts(); }));
 }
 
 // Says that this rank has come that far.

@@ -32,6 +32,15 @@ bool ProcessSets::hasRank(uint32_t set, int rank) const {
   return it != sets_.end() && std::binary_search(it->second.begin(), it->second.end(), rank);
 }
 
+int ProcessSets::placeOf(uint32_t set, int rank) const {
+  if (set == 0) return rank;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto it = sets_.find(set);
+  if (it == sets_.end()) return 0;  // Removed meanwhile: the operation will be withdrawn.
+  return static_cast<int>(std::lower_bound(it->second.begin(), it->second.end(), rank) -
+                          it->second.begin());
+}
+
 void ProcessSets::add(uint32_t set, std::vector<int64_t> ranks) {
   const std::lock_guard<std::mutex> lock(mutex_);
   sets_[set] = std::move(ranks);

@@ -28,6 +28,8 @@ class ProcessSets {
   }
   // Whether the set has this rank, be it this process's or not.
   bool hasRank(uint32_t set, int rank) const;
+  // REQUIRES: hasRank(set, rank).
+  int placeOf(uint32_t set, int rank) const;
   void add(uint32_t set, std::vector<int64_t> ranks);
   void remove(uint32_t set);
 

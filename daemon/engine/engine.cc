@@ -29,6 +29,12 @@ namespace {
 constexpr size_t kMailboxCapacity = 1 << 20;  // More than all clients' operations in flight.
 constexpr int kMaxItemsPerTurn = 64;  // Of one client, so that a flood cannot starve others.
 
+bool mayBeOnBoard(const Job& job, flow::SetId set, int rank) {
+  const negotiate::TensorTable* table = job.sets.findWithRemoved(set);
+  return job.state == Job::State::kRunning && set < shm::kBoards && table != nullptr &&
+         table->placeOf(rank);
+}
+
 template <typename Matches>
 void removeDirectWaits(Job* job, const Matches& matches) {
   auto& waits = job->directWaits;
@@ -184,6 +190,8 @@ void Engine::acceptItem(Session* session, Job* job, submit::Item item) {
   if (auto* note = std::get_if<submit::WaitNote>(&item)) return acceptNote(session, job, *note);
   if (auto* release = std::get_if<submit::Release>(&item))
     return acceptRelease(job, session->greeting.rank, release->requestId);
+  if (const auto* leave = std::get_if<submit::Leave>(&item))
+    return job->leaveBoard(leave->set, session->greeting.rank);
   if (auto* fetch = std::get_if<submit::Fetch>(&item))
     return acceptFetch(session, job, std::move(*fetch));
   const auto& invalid = std::get<submit::Invalid>(item);
@@ -230,11 +238,12 @@ void Engine::acceptNote(Session* session, Job* job, const submit::WaitNote& note
   constexpr size_t kMaxSleepers = 4096;  // Threads of one client that sleep at once.
   switch (note.kind) {
     case submit::WaitNote::Kind::kDirect:
-      // A rank is in one direct operation at a time: what it said before is over.
-      removeDirectWaits(job, [&](const DirectWait& wait) { return wait.rank == rank; });
-      if (job->state == Job::State::kRunning)
-        job->directWaits.push_back(
-            {rank, note.requestId, note.directIndex, note.name, note.spec, now_});
+      if (!mayBeOnBoard(*job, note.set, rank)) break;
+      // A rank is in one direct operation of a set at a time: what it said before is over.
+      removeDirectWaits(
+          job, [&](const DirectWait& wait) { return wait.rank == rank && wait.set == note.set; });
+      job->directWaits.push_back(
+          {rank, note.requestId, note.set, note.directIndex, note.name, note.spec, now_});
       break;
     case submit::WaitNote::Kind::kRequest: {
       const negotiate::TensorTable* table = job->sets.find(note.set);
@@ -295,11 +304,11 @@ void Engine::onExecuted(const std::shared_ptr<const FusedOp>& op, flow::TimePoin
   touched_.push_back(op->job);
 }
 
-// Where ranks go on together that all came from the direct path, at whatever index.
-std::optional<uint32_t> Engine::resumeIndex(const Job& job, const Decision& decision) {
-  const bool allFallback = decision.size() == job.size && decision.joined.empty() &&
-                           std::all_of(decision.requests.begin(), decision.requests.end(),
-                                       [](const Request& r) { return r.fallback; });
+// Where the ranks of a set go on together that all came from its direct path, at whatever index.
+std::optional<uint32_t> Engine::resumeIndex(const Decision& decision) {
+  const bool allFallback =
+      decision.joined.empty() && std::all_of(decision.requests.begin(), decision.requests.end(),
+                                             [](const Request& r) { return r.fallback; });
   if (!allFallback) return std::nullopt;
   uint32_t last = decision.requests.front().directIndex;
   for (const Request& request : decision.requests)
@@ -309,7 +318,7 @@ std::optional<uint32_t> Engine::resumeIndex(const Job& job, const Decision& deci
 
 void Engine::endDecision(Job* job, const Decision& decision, const Status& status, int64_t value,
                          const Span* span) {
-  const std::optional<uint32_t> directIndex = resumeIndex(*job, decision);
+  const std::optional<uint32_t> directIndex = resumeIndex(decision);
   status.isOk() ? ++job->opsCompleted : ++job->opsFailed;
   for (const Request& request : decision.requests) {
     job->requestWaits[static_cast<size_t>(request.rank)].erase(request.requestId);

@@ -76,7 +76,7 @@ class Engine : public flow::EnginePort {
   void finishAgreement(Job* job, const flow::Decision& decision);
   void failRequests(Job* job, const std::vector<flow::Request>& requests,
                     const shm::Status& status);
-  static std::optional<uint32_t> resumeIndex(const Job& job, const flow::Decision& decision);
+  static std::optional<uint32_t> resumeIndex(const flow::Decision& decision);
   void finishGather(Job* job, flow::Decision decision);
   void dispatch(Job* job, flow::FusedOp op);
   void onExecuted(const std::shared_ptr<const flow::FusedOp>& op, flow::TimePoint at);

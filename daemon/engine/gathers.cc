@@ -40,7 +40,7 @@ void Engine::finishGather(Job* job, Decision decision) {
   gather->size = decision.size();
   for (const flow::Request& request : decision.requests) gather->holders.insert(request.rank);
   ++job->opsCompleted;
-  const std::optional<uint32_t> directIndex = resumeIndex(*job, decision);
+  const std::optional<uint32_t> directIndex = resumeIndex(decision);
   for (const flow::Request& request : decision.requests) {
     job->bytesReduced += request.spec.bytes();
     job->requestWaits[static_cast<size_t>(request.rank)].erase(request.requestId);

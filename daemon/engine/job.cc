@@ -10,14 +10,14 @@
 namespace rueda::engine {
 
 Job::Job(flow::JobSerial jobSerial, uid_t owner, std::string jobId, int jobSize, bool isIsolated,
-         membership::BoardKeeper jobBoard)
+         membership::BoardKeeper jobBoards)
     : serial(jobSerial),
       uid(owner),
       id(std::move(jobId)),
       size(jobSize),
       isolated(isIsolated),
       members(static_cast<size_t>(jobSize)),
-      board(std::move(jobBoard)),
+      boards(std::move(jobBoards)),
       sets(jobSerial, jobSize),
       requestWaits(static_cast<size_t>(jobSize)) {}
 
@@ -53,9 +53,34 @@ std::string Job::describe(int rank) const {
 }
 
 bool Job::hasAllPosts(const DirectWait& wait) const {
-  for (int rank = 0; rank < size; ++rank)
-    if (!board.hasPosted(rank, wait.index)) return false;
+  const negotiate::TensorTable* table = sets.findWithRemoved(wait.set);
+  for (size_t place = 0; table != nullptr && place < table->members().size(); ++place)
+    if (!boards.hasPosted(wait.set, static_cast<int>(place), wait.index)) return false;
   return true;
+}
+
+uint32_t Job::begunDirect(int rank) const {
+  uint32_t begun = members[static_cast<size_t>(rank)].begunEarlier;
+  for (flow::SetId set = 0; set < shm::kBoards; ++set) {
+    const negotiate::TensorTable* table = sets.findWithRemoved(set);
+    const auto place = table == nullptr ? std::nullopt : table->placeOf(rank);
+    if (place) begun += boards.begun(set, *place);
+  }
+  return begun;
+}
+
+void Job::leaveBoard(flow::SetId set, int rank) {
+  const negotiate::TensorTable* table = sets.findWithRemoved(set);
+  if (table == nullptr) return;
+  const std::vector<int> ranks = table->members();
+  if (!sets.leave(set, rank)) return;
+  directWaits.erase(std::remove_if(directWaits.begin(), directWaits.end(),
+                                   [set](const DirectWait& wait) { return wait.set == set; }),
+                    directWaits.end());
+  for (size_t place = 0; place < ranks.size(); ++place)
+    members[static_cast<size_t>(ranks[place])].begunEarlier +=
+        boards.begun(set, static_cast<int>(place));
+  boards.clear(set);
 }
 
 std::vector<std::set<observe::WaitedFor>> Job::sleepers() const {
@@ -65,7 +90,8 @@ std::vector<std::set<observe::WaitedFor>> Job::sleepers() const {
   for (const DirectWait& wait : directWaits)
     if (sleepsOn(wait))
       waiting[static_cast<size_t>(wait.rank)].insert(
-          {describeOperation(wait.spec.kind, wait.name), members.size()});
+          {describeOperation(wait.spec.kind, wait.name, wait.set),
+           sets.findWithRemoved(wait.set)->members().size()});
   return waiting;
 }
 

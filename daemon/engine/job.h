@@ -34,12 +34,14 @@ struct Member {
   uint64_t arenaBytes = 0;
   uint64_t submitted = 0;
   uint64_t completed = 0;
+  uint32_t begunEarlier = 0;  // On boards of sets that were removed.
 };
 
 // A client thread that sleeps in a direct operation.
 struct DirectWait {
   int rank = 0;
   uint64_t noteId = 0;
+  flow::SetId set = 0;
   uint32_t index = 0;
   std::string name;
   flow::TensorSpec spec;
@@ -65,7 +67,7 @@ struct Job {
   enum class State { kForming, kRunning, kFailed, kEnded };
 
   Job(flow::JobSerial serial, uid_t uid, std::string id, int size, bool isolated,
-      membership::BoardKeeper board);
+      membership::BoardKeeper boards);
 
   std::vector<int> ranksIn(Member::State state) const;
   // "ranks [1, 2] of 3 have not connected<span>", and what became of those that tried.
@@ -76,6 +78,10 @@ struct Job {
   // True when every rank has posted the operation that `wait` sleeps in: it runs, or is over and
   // the sleeper has not told yet.
   bool hasAllPosts(const DirectWait& wait) const;
+  // How many direct operations `rank` has begun, in whatever set, as it says; modulo 2^32.
+  uint32_t begunDirect(int rank) const;
+  // `rank` is through with the board of `set`, which was removed.
+  void leaveBoard(flow::SetId set, int rank);
   // Whether only others can end that sleep.
   bool sleepsOn(const DirectWait& wait) const { return !wait.isWithdrawn && !hasAllPosts(wait); }
   // What the threads of every rank sleep in, for the deadlock finder; and how many do.
@@ -96,11 +102,11 @@ struct Job {
   State state = State::kForming;
   shm::Status failure;  // Why it is kFailed or kEnded: what operations get from now on.
   std::vector<Member> members;
-  membership::BoardKeeper board;
+  membership::BoardKeeper boards;
   std::map<uint32_t, std::shared_ptr<flow::Segment>> segments;
   uint32_t nextSegment = 1;
   negotiate::ProcessSets sets;
-  std::vector<DirectWait> directWaits;  // At most one of each rank.
+  std::vector<DirectWait> directWaits;  // At most one of each rank in each set.
   // By rank: request → operation.
   std::vector<std::map<uint64_t, observe::WaitedFor>> requestWaits;
   std::map<uint64_t, GatherShare> gathers;  // By gatherKey.

@@ -30,14 +30,14 @@ Status Jobs::checkPlace(const Job& job, const submit::Greeting& greeting) const 
 
 Result<Job*> Jobs::create(uid_t uid, const submit::Greeting& greeting) {
   RUEDA_RETURN_IF_ERROR(quota_.takeJob(uid));
-  auto board = membership::BoardKeeper::create();
-  if (!board.isOk()) {
+  auto boards = membership::BoardKeeper::create();
+  if (!boards.isOk()) {
     quota_.giveJob(uid);
-    return board.status();
+    return boards.status();
   }
   const flow::JobSerial serial = nextSerial_++;
   auto job = std::make_unique<Job>(serial, uid, greeting.job, greeting.size, greeting.isolated,
-                                   std::move(board).value());
+                                   std::move(boards).value());
   Job* created = job.get();
   jobs_[serial] = std::move(job);
   latest_[{uid, greeting.job}] = serial;
@@ -87,10 +87,10 @@ void Jobs::finish(Job* job, Job::State state, int rank, const Status& status,
   notice.code = static_cast<int32_t>(status.code());
   notice.rank = rank;
   shm::copyText(notice.text, sizeof notice.text, status.message());
-  // The text goes first: a waiter that sees the board's abort looks for it.
+  // The text goes first: a waiter that sees a board's abort looks for it.
   for (const Member& member : job->members)
     if (member.state == Member::State::kRunning) notify_(member.session, notice);
-  job->board.abort();
+  job->boards.abort();
   for (flow::Request& request : job->sets.takeAll()) {
     flow::Outcome outcome;
     outcome.session = request.session;

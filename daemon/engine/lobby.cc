@@ -205,7 +205,7 @@ Status Lobby::onGreeting(Session* session, const shm::Packet& packet) {
   if (job->policy.header.magic == 0) job->policy = policyFor(*job);
   shm::Welcome welcome = job->policy;
   welcome.protocol = greeting.protocol;
-  RUEDA_RETURN_IF_ERROR(session->open(greeting, welcome, job->board.fd()));
+  RUEDA_RETURN_IF_ERROR(session->open(greeting, welcome, job->boards.fd()));
   if (session->pidfd() >= 0)
     RUEDA_RETURN_IF_ERROR(loop_.watch(session->pidfd(), {kPidfd, session->id()}));
   RUEDA_RETURN_IF_ERROR(loop_.watchEdges(session->doorbell(), {kDoorbell, session->id()}));

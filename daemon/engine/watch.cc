@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "daemon/base/log.h"
@@ -20,11 +22,31 @@ using std::chrono::milliseconds;
 constexpr size_t kMaxStallLines = 10;
 constexpr size_t kMaxRanksDescribed = 4;
 
-// Of the set of all ranks, where the place is the rank.
-bool lacksWaiter(const negotiate::TensorTable::Entry& entry, const std::vector<DirectWait>& waits) {
-  return std::any_of(waits.begin(), waits.end(), [&entry](const DirectWait& wait) {
-    return !entry.byPlace[static_cast<size_t>(wait.rank)].has_value();
+// Whether some of those that sleep on the set's board have not submitted what waits in its ring.
+bool lacksWaiter(const negotiate::TensorTable& table, const std::vector<DirectWait>& waits) {
+  const auto& entries = table.entries();
+  return std::any_of(entries.begin(), entries.end(), [&](const auto& named) {
+    return std::any_of(waits.begin(), waits.end(), [&](const DirectWait& wait) {
+      const auto place = static_cast<size_t>(*table.placeOf(wait.rank));
+      return !named.second.byPlace[place].has_value();
+    });
   });
+}
+
+// Sends those that sleep on the board of `set` to the ring if they cannot all meet on the board.
+void untangleSet(Job* job, flow::SetId set, const std::vector<DirectWait>& waits) {
+  std::set<uint32_t> indices;
+  for (const DirectWait& wait : waits) indices.insert(wait.index);
+  const negotiate::TensorTable* table = job->sets.find(set);
+  const bool isRemoved = table == nullptr;
+  const bool meetsRing = isRemoved || !table->joined().empty() || lacksWaiter(*table, waits);
+  if (indices.size() < 2 && !meetsRing) return;
+  const auto size = static_cast<int>(job->sets.findWithRemoved(set)->members().size());
+  for (const uint32_t index : indices) {
+    if (!job->boards.withdraw(set, index, size)) continue;
+    for (DirectWait& wait : job->directWaits)
+      if (wait.set == set && wait.index == index) wait.isWithdrawn = true;
+  }
 }
 
 uint64_t ageMs(flow::TimePoint since, flow::TimePoint now) {
@@ -119,22 +141,10 @@ std::vector<int> ranksWithOthers(const Job& job, const std::vector<size_t>& asle
 
 void untangle(Job* job) {
   if (job->directWaits.empty()) return;
-  std::vector<DirectWait> waits;
-  std::copy_if(job->directWaits.begin(), job->directWaits.end(), std::back_inserter(waits),
-               [job](const DirectWait& wait) { return !job->hasAllPosts(wait); });
-  std::set<uint32_t> indices;
-  for (const DirectWait& wait : waits) indices.insert(wait.index);
-  const auto& entries = job->sets.global().entries();
-  const bool meetsRing = !job->sets.global().joined().empty() ||
-                         std::any_of(entries.begin(), entries.end(), [&waits](const auto& entry) {
-                           return lacksWaiter(entry.second, waits);
-                         });
-  if (indices.size() < 2 && !meetsRing) return;
-  for (const uint32_t index : indices) {
-    if (!job->board.withdraw(index, job->size)) continue;
-    for (DirectWait& wait : job->directWaits)
-      if (wait.index == index) wait.isWithdrawn = true;
-  }
+  std::map<flow::SetId, std::vector<DirectWait>> bySet;
+  for (const DirectWait& wait : job->directWaits)
+    if (!job->hasAllPosts(wait)) bySet[wait.set].push_back(wait);
+  for (const auto& [set, waits] : bySet) untangleSet(job, set, waits);
 }
 
 void reportDeadlock(Job* job, bool atTick) {
@@ -173,13 +183,15 @@ std::vector<PendingView> pendingOf(const Job& job, flow::TimePoint now) {
   const std::vector<int> stopped = stoppedRanks(job);
   for (const flow::SetId set : job.sets.active())
     addPending(set, *job.sets.all().at(set), stopped, now, &pending);
-  std::set<std::pair<uint32_t, std::string>> seen;
+  std::set<std::tuple<flow::SetId, uint32_t, std::string>> seen;
   for (const DirectWait& wait : job.directWaits) {
-    if (!seen.insert({wait.index, wait.name}).second) continue;
-    PendingView view = viewOf(wait.name, 0, wait.spec, ageMs(wait.since, now));
-    fillRanks(
-        job.sets.global().members(), stopped,
-        [&](int rank) { return job.board.hasPosted(rank, wait.index); }, &view);
+    if (!seen.insert({wait.set, wait.index, wait.name}).second) continue;
+    PendingView view = viewOf(wait.name, wait.set, wait.spec, ageMs(wait.since, now));
+    const negotiate::TensorTable& table = *job.sets.findWithRemoved(wait.set);
+    const auto hasPosted = [&](int rank) {
+      return job.boards.hasPosted(wait.set, *table.placeOf(rank), wait.index);
+    };
+    fillRanks(table.members(), stopped, hasPosted, &view);
     pending.push_back(std::move(view));
   }
   std::sort(pending.begin(), pending.end(),

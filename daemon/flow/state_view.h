@@ -16,7 +16,7 @@ struct RankView {
   std::string host;
   uint64_t arenaBytes = 0;  // Tensor segments made for this rank.
   uint64_t submitted = 0;   // Requests accepted since the session began.
-  uint64_t direct = 0;      // Operations begun on the job's board, as the rank says; modulo 2^32.
+  uint64_t direct = 0;      // Operations begun on the job's boards, as the rank says; modulo 2^32.
   uint64_t completed = 0;   // Completions delivered.
   std::string state;        // "running", "left", "lost"
 };

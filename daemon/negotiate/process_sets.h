@@ -31,7 +31,13 @@ class ProcessSets {
   // ranks. kResourceExhausted: kMaxProcessSets.
   shm::Result<flow::SetId> add(const std::vector<int64_t>& ranks);
   // kInvalidArgument: no such set, or set 0. What waited in it is moved to *waiting, to be failed.
+  // The number of a set that has a board (shm::kBoards) is free when all its ranks have left that.
   shm::Status remove(flow::SetId id, std::vector<flow::Request>* waiting);
+  // `rank` is through with the board of a removed set. True for the last of its ranks: the number
+  // is free now.
+  bool leave(flow::SetId id, int rank);
+  // As find, but also a removed set whose number is not free yet.
+  const TensorTable* findWithRemoved(flow::SetId id) const;
 
   const std::map<flow::SetId, std::unique_ptr<TensorTable>>& all() const { return sets_; }
   // As TensorTable::add() of the set of *request, which there is.
@@ -51,6 +57,11 @@ class ProcessSets {
   const int size_;
   std::map<flow::SetId, std::unique_ptr<TensorTable>> sets_;
   std::set<flow::SetId> active_;
+  struct Removed {
+    std::unique_ptr<TensorTable> table;  // Empty.
+    std::set<int> left;
+  };
+  std::map<flow::SetId, Removed> removed_;  // Whose numbers are not free yet.
   std::deque<flow::SetId> free_;
   flow::SetId next_ = 1;
 };

@@ -206,6 +206,15 @@ Status resolveMemory(const SubmissionEntry& entry, const Origin& origin, int siz
   return Status::ok();
 }
 
+Status notInSet(const flow::Request& request, int rank) {
+  const std::string set = "process set " + std::to_string(request.set);
+  if (request.fallback)  // It was in the set, or could not have been on its board.
+    return {Code::kUnavailable, set + " was removed while the operation waited in it"};
+  return {Code::kInvalidArgument, std::string(shm::opKindName(request.spec.kind)) + " '" +
+                                      base::printable(request.name) + "': rank " +
+                                      std::to_string(rank) + " does not belong to " + set};
+}
+
 Result<Item> toRequest(const SubmissionEntry& entry, const std::string& tail,
                        const Origin& origin) {
   flow::Request request;
@@ -228,13 +237,7 @@ Result<Item> toRequest(const SubmissionEntry& entry, const std::string& tail,
     return broken("group of " + std::to_string(request.groupSize) + " operations");
   const shm::OpKind kind = request.spec.kind;
   const auto place = origin.placeIn(entry.processSet);
-  if (!place)
-    return Item(
-        Invalid{entry.requestId,
-                Status(Code::kInvalidArgument,
-                       std::string(shm::opKindName(kind)) + " '" + base::printable(request.name) +
-                           "': rank " + std::to_string(origin.rank) +
-                           " does not belong to process set " + std::to_string(entry.processSet))});
+  if (!place) return Item(Invalid{entry.requestId, notInSet(request, origin.rank)});
   request.place = place->place;
   if (isRefused(entry))
     RUEDA_RETURN_IF_ERROR(
@@ -297,6 +300,8 @@ Result<Item> parseSubmission(const shm::RingConsumer& ring, int64_t available, c
       return toNote(entry, tail);
     case EntryType::kRelease:
       return Item(Release{entry.requestId});
+    case EntryType::kLeaveSet:
+      return Item(Leave{entry.processSet});
     case EntryType::kFetch:
       return toFetch(entry, origin.lookup);
     case EntryType::kTail:

@@ -22,7 +22,7 @@ struct WaitNote {
   Kind kind = Kind::kEnd;
   uint64_t requestId = 0;
   uint32_t directIndex = 0;
-  flow::SetId set = 0;    // kRequest
+  flow::SetId set = 0;    // kDirect, kRequest
   std::string name;       // kDirect, kRequest
   flow::TensorSpec spec;  // kDirect
   bool threads = false;   // As in flow::Request.
@@ -30,6 +30,11 @@ struct WaitNote {
 
 struct Release {
   uint64_t requestId = 0;
+};
+
+// "I am through with the board of `set`."
+struct Leave {
+  flow::SetId set = 0;
 };
 
 // "Copy the rows of gather `gatherId` to `output`."
@@ -46,7 +51,7 @@ struct Invalid {
   uint64_t requestId = 0;
   shm::Status status;
 };
-using Item = std::variant<flow::Request, WaitNote, Release, Fetch, Invalid>;
+using Item = std::variant<flow::Request, WaitNote, Release, Leave, Fetch, Invalid>;
 
 // The segment of the session's own rank, or nullptr.
 using SegmentLookup = std::function<std::shared_ptr<const flow::Segment>(uint32_t)>;

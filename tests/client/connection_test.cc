@@ -67,7 +67,7 @@ class ScriptedDaemon {
   // A proper welcome.
   void welcome() {
     const auto control = rueda::shm::createSealedMemfd("control", rueda::shm::kControlBytes);
-    const auto board = rueda::shm::createSealedMemfd("board", rueda::shm::kBoardBytes);
+    const auto board = rueda::shm::createSealedMemfd("board", rueda::shm::kBoardsBytes);
     const Fd bell(::eventfd(0, EFD_CLOEXEC));
     send(makeMessage<Welcome>(MessageType::kWelcome),
          {control.value().get(), bell.get(), board.value().get()});

@@ -22,7 +22,7 @@ class Made {
   // The ranks are in `process`.
   explicit Made(int size, pid_t process = ::getpid())
       : job(1, 1000, "train", size, false, std::move(membership::BoardKeeper::create()).value()),
-        mapping_(std::move(shm::Mapping::map(job.board.fd(), shm::kBoardBytes)).value()) {
+        mapping_(std::move(shm::Mapping::map(job.boards.fd(), shm::kBoardsBytes)).value()) {
     job.state = Job::State::kRunning;
     for (Member& member : job.members) {
       member.state = Member::State::kRunning;
@@ -31,8 +31,10 @@ class Made {
     }
   }
   void submit(int rank, const std::string& name, flow::TimePoint when = kStart,
-              bool blocking = true) {
+              bool blocking = true, flow::SetId set = 0) {
     flow::Request request = kit::makeRequest(rank, name, 4);
+    request.set = set;
+    request.place = *job.sets.find(set)->placeOf(rank);
     request.requestId = ++nextId_;
     request.arrived = when;
     REQUIRE(job.sets.add(&request).isOk());
@@ -40,29 +42,34 @@ class Made {
       job.requestWaits[static_cast<size_t>(rank)][nextId_] = {"allreduce '" + name + "'",
                                                               job.members.size()};
   }
-  void post(int rank, uint32_t index) {
-    board()->posts[index & 1][rank].word.store(shm::tagged(index, 99));
+  void post(int rank, uint32_t index, flow::SetId set = 0) {
+    const int place = *job.sets.find(set)->placeOf(rank);
+    board(set)->posts[index & 1][place].word.store(shm::tagged(index, 99));
   }
   // Rank has posted and sleeps.
-  void sleep(int rank, uint32_t index, const std::string& name, flow::TimePoint when = kStart) {
-    post(rank, index);
+  void sleep(int rank, uint32_t index, const std::string& name, flow::TimePoint when = kStart,
+             flow::SetId set = 0) {
+    post(rank, index, set);
     DirectWait wait;
     wait.rank = rank;
+    wait.set = set;
     wait.noteId = ++nextId_;
     wait.index = index;
     wait.name = name;
     wait.since = when;
     job.directWaits.push_back(wait);
   }
-  bool isWithdrawn(uint32_t index) {
-    return board()->withdrawals[index & 1].verdict.load() ==
+  bool isWithdrawn(uint32_t index, flow::SetId set = 0) {
+    return board(set)->withdrawals[index & 1].verdict.load() ==
            shm::tagged(index, shm::kVerdictWithdrawn);
   }
 
   Job job;
 
  private:
-  shm::Board* board() { return reinterpret_cast<shm::Board*>(mapping_.data()); }
+  shm::Board* board(flow::SetId set) {
+    return reinterpret_cast<shm::Board*>(mapping_.data() + set * shm::kBoardBytes);
+  }
   shm::Mapping mapping_;
   uint64_t nextId_ = 0;
 };

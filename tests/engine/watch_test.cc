@@ -17,6 +17,7 @@ using namespace std::chrono_literals;
 using rueda::engine::pendingOf;
 using rueda::engine::test::kStart;
 using rueda::engine::test::Made;
+using rueda::flow::Request;
 using rueda::flow::TimePoint;
 
 std::string stallLines(Made* made, TimePoint now, std::chrono::milliseconds after = 1s) {
@@ -72,6 +73,48 @@ TEST_CASE("an operation that all have posted is not withdrawn, though its sleepe
   made.submit(1, "y");
   untangle(&made.job);
   CHECK_FALSE(made.isWithdrawn(1));
+}
+
+TEST_CASE("sleepers in one set are not sent to the ring for what happens in another") {
+  Made made(4);
+  REQUIRE(made.job.sets.add({1, 3}).value() == 1);
+  REQUIRE(made.job.sets.add({2, 3}).value() == 2);
+  made.sleep(3, 1, "x", kStart, 1);
+  made.sleep(2, 2, "x", kStart, 2);
+  made.submit(2, "x", kStart, false);  // Of all ranks.
+  untangle(&made.job);
+  CHECK_FALSE(made.isWithdrawn(1, 1));
+  made.submit(1, "x", kStart, true, 1);
+  untangle(&made.job);
+  CHECK(made.isWithdrawn(1, 1));
+  CHECK_FALSE(made.isWithdrawn(2, 2));
+}
+
+TEST_CASE("who sleeps in a set that was removed is sent to the ring, to hear of it") {
+  Made made(3);
+  REQUIRE(made.job.sets.add({0, 2}).value() == 1);
+  made.sleep(2, 1, "x", kStart, 1);
+  std::vector<Request> waiting;
+  REQUIRE(made.job.sets.remove(1, &waiting).isOk());
+  untangle(&made.job);
+  CHECK(made.isWithdrawn(1, 1));
+  CHECK(made.job.sleepers()[2].empty());
+  CHECK(made.job.begunDirect(2) == 1);
+  for (const int rank : {0, 2}) made.job.leaveBoard(1, rank);
+  CHECK(made.job.directWaits.empty());
+  CHECK(made.job.begunDirect(2) == 1);  // Still counted.
+}
+
+TEST_CASE("an operation on the board of a set pends with the set and its ranks") {
+  Made made(4);
+  REQUIRE(made.job.sets.add({1, 3}).value() == 1);
+  made.sleep(3, 7, "x", kStart, 1);
+  const auto pending = pendingOf(made.job, kStart);
+  REQUIRE(pending.size() == 1);
+  CHECK(pending[0].set == 1);
+  CHECK(pending[0].present == std::vector<int>{3});
+  CHECK(pending[0].missing == std::vector<int>{1});
+  CHECK(made.job.sleepers()[3].begin()->operation == "allreduce 'x' of process set 1");
 }
 
 TEST_CASE("nothing pends in a job at rest") {

@@ -84,12 +84,15 @@ struct ItemCheck {
     return note.kind == submit::WaitNote::Kind::kDirect ? checkSpec(note.spec) : "";
   }
   std::string operator()(const submit::Release&) const { return ""; }
+  std::string operator()(const submit::Leave&) const { return ""; }
   std::string operator()(const submit::Fetch& fetch) const {
     if (!fetch.output.segment) return "a fetch to nowhere";
     return checkMemory(fetch.output, fetch.room);
   }
   std::string operator()(const submit::Invalid& invalid) const {
-    return invalid.status.isOk() ? "invalid without an error" : checkRefusal(invalid.status);
+    if (invalid.status.isOk()) return "invalid without an error";
+    const bool isOfRemovedSet = invalid.status.code() == Code::kUnavailable;
+    return isOfRemovedSet ? "" : checkRefusal(invalid.status);
   }
 };
 

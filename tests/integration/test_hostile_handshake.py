@@ -29,7 +29,7 @@ _WRONG_HELLOS = {
     'a goodbye first': (plain(hostile.GOODBYE), 'no hello'),
     'a request first': (segment_message(hostile.ALLOC_SEGMENT, size=4096), 'no hello'),
     'a welcome': (hello(kind=hostile.WELCOME), 'no hello'),
-    'a later version': (hello(versions=(7, 9)), 'speaks protocol 7 to 9, this daemon 2 to 2'),
+    'a later version': (hello(versions=(7, 9)), 'speaks protocol 7 to 9, this daemon 3 to 3'),
     'an earlier version': (hello(versions=(0, 0)), 'protocol 0 to 0'),
     'negative rank': (hello(rank=-1), 'rank -1 of 1'),
     'rank beyond': (hello(rank=2, size=2), 'rank 2 of 2'),

@@ -49,7 +49,7 @@ def test_an_impossible_index_of_the_completion_ring(guarded, head):
 _OUTSIDE = (1 << 64) - 64
 _ENTRIES = {
     'type 0': (submission(kind=0), 'entry of type 0'),
-    'type 8': (submission(kind=8), 'entry of type 8'),
+    'type 9': (submission(kind=9), 'entry of type 9'),
     'type 255': (submission(kind=255), 'entry of type 255'),
     'a tail first': (submission(kind=hostile.TAIL), 'entry of type 1'),
     'kind': (submission(op=9), 'unknown kind 9'),
@@ -157,11 +157,35 @@ def test_odd_entries_that_the_contract_allows_get_an_outcome(guarded):
             client.put(slots)
             found = waiting.until(client.completions, 3, case)
             assert [code for _, code in found] == [wanted], (case, found)
-        for kind in (hostile.RELEASE, hostile.WAIT_END, hostile.WAIT_REQUEST, hostile.WAIT_DIRECT):
+        for kind in (hostile.RELEASE, hostile.WAIT_END, hostile.WAIT_REQUEST, hostile.WAIT_DIRECT,
+                     hostile.LEAVE_SET):
             for request in (0, 1, 99, (1 << 64) - 1):
-                client.put(submission(kind=kind, request=request, direct=request & 0xffffffff))
+                client.put(submission(kind=kind, request=request, direct=request & 0xffffffff,
+                                      process_set=request & 0xffffffff))
         client.put(submission(op=3, request=1000))
         assert waiting.until(client.completions, 3, 'a barrier') == [(1000, native.OK)]
+
+
+def test_notes_of_sets_that_are_removed_and_left_in_any_order(guarded, dice):
+    daemon = guarded()
+    with Client(daemon.socket) as one, Client(daemon.socket) as other:
+        clients = [one.join(job=b'sets', rank=0, size=2), other.join(job=b'sets', rank=1, size=2)]
+        for client in clients:
+            client.await_ready()
+        for request in range(1, 60):
+            agreed = submission(op=dice.choice([7, 8]), numbers=(dice.choice([0, 1]),),
+                                request=request)
+            for client in clients:
+                for _ in range(dice.randrange(4)):
+                    client.put(submission(kind=dice.choice([hostile.WAIT_DIRECT, hostile.WAIT_END,
+                                                            hostile.LEAVE_SET]),
+                                          direct=dice.randrange(3), request=dice.randrange(4),
+                                          process_set=dice.randrange(4)))
+            for client in clients:
+                client.put(agreed)
+            for client in clients:
+                assert len(waiting.until(client.completions, 3, f'agreement {request}')) == 1
+            assert daemon.ctl('pending')[1] == 0
 
 
 def test_a_submission_before_the_job_is_complete(guarded):

@@ -28,6 +28,20 @@ def _one_sum(rank, path, late):
         return buffer.holds(sum(range(1, rank.size + 1)))
 
 
+def _one_sum_in_a_set(rank, late):
+    """As _one_sum, in a process set without rank 0."""
+    with rank.open() as session:
+        number = session.add_process_set(range(1, rank.size))
+        buffer = session.alloc(50000).fill(rank.number)
+        rank.tell()
+        if rank.number == late:
+            rank.hear()
+        if rank.number > 0:
+            session.allreduce('late sum', buffer, process_set=number)
+        rank.hear()
+        return buffer.holds(sum(range(rank.size)) if rank.number > 0 else 0)
+
+
 def _await_named(daemon, began, pid, is_stopped):
     """Asks ruedactl until it names the late rank; asserts the bound. Returns the operation."""
     def ask():
@@ -75,6 +89,26 @@ def test_a_rank_that_does_not_come_is_named_and_logged_once(daemon, measured, pa
         assert group.results() == [True] * _RANKS
         pending, _ = daemon.ctl('pending')
         assert pending['operations'] == []
+
+
+@pytest.mark.parametrize('how', ['absent', 'stopped'])
+def test_a_rank_that_does_not_come_to_a_process_set_is_named_with_it(daemon, how):
+    with ranks.Group(daemon.socket, _RANKS, _one_sum_in_a_set, _LATE) as group:
+        group.hear()
+        late = group[_LATE]
+        began = time.monotonic()
+        if how == 'stopped':
+            late.signal(signal.SIGSTOP)
+        operations, _ = _await_named(daemon, began, late.pid, how == 'stopped')
+        assert [(op['name'], op['missing'], op['present']) for op in operations] == [
+            ('late sum', [_LATE], [1])]
+        line, _ = _await_one_line(daemon, began, late.pid, 'late sum')
+        assert "'late sum' of process set 1 waits" in line, line
+        late.signal(signal.SIGCONT)
+        late.tell()
+        for member in group:
+            member.tell()
+        assert group.results() == [True] * _RANKS
 
 
 def _sums_until_told(rank, path):

@@ -69,7 +69,7 @@ bool HostileClient::join(int rank, int size, const std::string& job) {
   const auto packet = receive();
   if (!packet || packet->as<shm::Welcome>(MessageType::kWelcome) == nullptr) return false;
   auto control = shm::Mapping::map(packet->fds[0].get(), shm::kControlBytes);
-  auto board = shm::Mapping::map(packet->fds[2].get(), shm::kBoardBytes);
+  auto board = shm::Mapping::map(packet->fds[2].get(), shm::kBoardsBytes);
   if (!control.isOk() || !board.isOk()) return false;
   control_ = std::move(control).value();
   board_ = std::move(board).value();

@@ -17,11 +17,15 @@ constexpr uint32_t kSignature = 77;
 struct Fixture {
   Fixture()
       : keeper(std::move(membership::BoardKeeper::create()).value()),
-        mapping(std::move(shm::Mapping::map(keeper.fd(), shm::kBoardBytes)).value()),
+        mapping(std::move(shm::Mapping::map(keeper.fd(), shm::kBoardsBytes)).value()),
         board(reinterpret_cast<shm::Board*>(mapping.data())) {}
 
-  void post(int rank, uint32_t index) {
-    board->posts[index & 1][rank].word.store(tagged(index, kSignature), std::memory_order_release);
+  void post(int rank, uint32_t index, uint32_t set = 0) {
+    boardOf(set)->posts[index & 1][rank].word.store(tagged(index, kSignature),
+                                                    std::memory_order_release);
+  }
+  shm::Board* boardOf(uint32_t set) {
+    return reinterpret_cast<shm::Board*>(mapping.data() + set * shm::kBoardBytes);
   }
   uint64_t verdict(uint32_t index) const { return board->withdrawals[index & 1].verdict.load(); }
 
@@ -34,49 +38,75 @@ struct Fixture {
 
 TEST_CASE("nobody has posted on a new board") {
   Fixture f;
-  REQUIRE_FALSE(f.keeper.hasPosted(0, 1));
+  REQUIRE_FALSE(f.keeper.hasPosted(0, 0, 1));
   f.post(0, 1);
-  REQUIRE(f.keeper.hasPosted(0, 1));
-  REQUIRE_FALSE(f.keeper.hasPosted(1, 1));
+  REQUIRE(f.keeper.hasPosted(0, 0, 1));
+  REQUIRE_FALSE(f.keeper.hasPosted(0, 1, 1));
 }
 
 TEST_CASE("a later post of a rank counts as having posted, also across the wrap of indices") {
   Fixture f;
   f.post(0, 5);
-  REQUIRE(f.keeper.hasPosted(0, 3));
-  REQUIRE_FALSE(f.keeper.hasPosted(0, 7));
+  REQUIRE(f.keeper.hasPosted(0, 0, 3));
+  REQUIRE_FALSE(f.keeper.hasPosted(0, 0, 7));
   f.post(1, 1);
-  REQUIRE(f.keeper.hasPosted(1, 0xffffffffu));
+  REQUIRE(f.keeper.hasPosted(0, 1, 0xffffffffu));
 }
 
 TEST_CASE("an operation is withdrawn only while a rank is missing, and the answer is final") {
   Fixture f;
   f.post(0, 1);
   SECTION("one is missing: withdrawn, whatever comes after") {
-    REQUIRE(f.keeper.withdraw(1, 2));
+    REQUIRE(f.keeper.withdraw(0, 1, 2));
     REQUIRE(f.verdict(1) == tagged(1, shm::kVerdictWithdrawn));
     f.post(1, 1);
-    REQUIRE(f.keeper.withdraw(1, 2));
+    REQUIRE(f.keeper.withdraw(0, 1, 2));
     REQUIRE(f.verdict(1) == tagged(1, shm::kVerdictWithdrawn));
   }
   SECTION("all are there: it runs") {
     f.post(1, 1);
-    REQUIRE_FALSE(f.keeper.withdraw(1, 2));
+    REQUIRE_FALSE(f.keeper.withdraw(0, 1, 2));
     REQUIRE(f.verdict(1) == tagged(1, shm::kVerdictGo));
   }
   SECTION("the halves do not touch each other") {
-    REQUIRE(f.keeper.withdraw(1, 2));
-    REQUIRE(f.keeper.withdraw(2, 2));
+    REQUIRE(f.keeper.withdraw(0, 1, 2));
+    REQUIRE(f.keeper.withdraw(0, 2, 2));
     REQUIRE(f.verdict(1) == tagged(1, shm::kVerdictWithdrawn));
     REQUIRE(f.verdict(2) == tagged(2, shm::kVerdictWithdrawn));
   }
 }
 
-TEST_CASE("abort is seen by everybody who maps the board") {
+TEST_CASE("abort is seen by everybody who maps the boards") {
   Fixture f;
-  REQUIRE(f.board->abort.load() == 0);
+  const uint32_t set = GENERATE(0u, 1u, shm::kBoards - 1);
+  REQUIRE(f.boardOf(set)->abort.load() == 0);
   f.keeper.abort();
-  REQUIRE(f.board->abort.load() != 0);
+  REQUIRE(f.boardOf(set)->abort.load() != 0);
+}
+
+TEST_CASE("the boards of process sets do not know of each other") {
+  Fixture f;
+  f.post(0, 1, 3);
+  CHECK(f.keeper.hasPosted(3, 0, 1));
+  CHECK_FALSE(f.keeper.hasPosted(0, 0, 1));
+  CHECK_FALSE(f.keeper.hasPosted(2, 0, 1));
+  REQUIRE(f.keeper.withdraw(3, 1, 2));
+  CHECK(f.verdict(1) == 0);
+  CHECK(f.keeper.begun(3, 0) == 1);
+  CHECK(f.keeper.begun(0, 0) == 0);
+}
+
+TEST_CASE("a board that was cleared is as new, and the others stay as they are") {
+  Fixture f;
+  for (uint32_t set = 0; set < 3; ++set) f.post(0, 1, set);
+  REQUIRE(f.keeper.withdraw(1, 1, 2));
+  f.keeper.clear(1);
+  CHECK_FALSE(f.keeper.hasPosted(1, 0, 1));
+  CHECK(f.boardOf(1)->withdrawals[1].intent.load() == 0);
+  CHECK(f.keeper.hasPosted(0, 0, 1));
+  CHECK(f.keeper.hasPosted(2, 0, 1));
+  f.post(1, 5, 1);
+  CHECK(f.keeper.hasPosted(1, 1, 5));
 }
 
 // Withdrawn operations were once decided by compare-exchange; since posts carry no fence, the
@@ -107,7 +137,7 @@ TEST_CASE("a post that races with a withdrawal is never half of each") {
   for (uint32_t index = 1; index <= kRounds; ++index) {
     f.post(0, index);
     round.store(index, std::memory_order_release);
-    const bool withdrawn = f.keeper.withdraw(index, 2);
+    const bool withdrawn = f.keeper.withdraw(0, index, 2);
     while (ran.load(std::memory_order_acquire) >> 1 != index) std::this_thread::yield();
     const bool posterRan = (ran.load() & 1) != 0;
     if (withdrawn == posterRan) ++bad;

@@ -37,9 +37,38 @@ TEST_CASE("numbers of sets count from 1, and those given back are used again, ol
   REQUIRE(sets.remove(2, &waiting).isOk());
   REQUIRE(sets.remove(1, &waiting).isOk());
   CHECK(sets.find(1) == nullptr);
+  for (const int rank : {2, 3}) sets.leave(2, rank);
+  for (const int rank : {1, 0}) sets.leave(1, rank);
   CHECK(sets.add({0, 3}).value() == 2);
   CHECK(sets.add({0, 2}).value() == 1);
   CHECK(sets.add({0, 1, 2}).value() == 4);
+}
+
+TEST_CASE("the number of a removed set is free when the last of its ranks has left its board") {
+  ProcessSets sets(1, 4);
+  std::vector<Request> waiting;
+  REQUIRE(sets.add({0, 2}).isOk());
+  CHECK_FALSE(sets.leave(1, 0));  // It is there.
+  REQUIRE(sets.remove(1, &waiting).isOk());
+  REQUIRE(sets.findWithRemoved(1) != nullptr);
+  CHECK(sets.findWithRemoved(1)->members() == std::vector<int>{0, 2});
+  CHECK_FALSE(sets.leave(1, 0));
+  CHECK_FALSE(sets.leave(1, 0));
+  CHECK_FALSE(sets.leave(1, 3));  // Not one of its ranks.
+  CHECK(sets.add({0, 2}).value() == 2);
+  CHECK(sets.leave(1, 2));
+  CHECK(sets.findWithRemoved(1) == nullptr);
+  CHECK_FALSE(sets.leave(1, 2));
+  CHECK(sets.add({1}).value() == 1);
+}
+
+TEST_CASE("the number of a set without a board is free at once") {
+  ProcessSets sets(1, 16);
+  std::vector<Request> waiting;
+  for (int64_t first = 0; first < 2; ++first)
+    for (int64_t last = first + 1; last < 16; ++last) REQUIRE(sets.add({first, last}).isOk());
+  REQUIRE(sets.remove(20, &waiting).isOk());
+  CHECK(sets.add({1, 2, 3}).value() == 20);
 }
 
 TEST_CASE("what is no set of ranks of the job is refused, with the ranks in the text") {

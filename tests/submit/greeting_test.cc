@@ -84,10 +84,10 @@ TEST_CASE("the highest protocol that both know is spoken, none is a refusal nami
       hello->protocolMax = high;
     });
   };
-  CHECK(speaks(0, 0xffff).value().protocol == 2);
-  CHECK(speaks(2, 2).value().protocol == 2);
-  CHECK(speaks(3, 4).status().message() == "client speaks protocol 3 to 4, this daemon 2 to 2");
-  CHECK(speaks(0, 1).status().message() == "client speaks protocol 0 to 1, this daemon 2 to 2");
+  CHECK(speaks(0, 0xffff).value().protocol == 3);
+  CHECK(speaks(3, 3).value().protocol == 3);
+  CHECK(speaks(4, 5).status().message() == "client speaks protocol 4 to 5, this daemon 3 to 3");
+  CHECK(speaks(0, 1).status().message() == "client speaks protocol 0 to 1, this daemon 3 to 3");
   CHECK(speaks(0, 0).status().code() == Code::kProtocolError);
 }
 
@@ -97,7 +97,7 @@ TEST_CASE("a hello of another version and size is told the versions, not that it
   Packet packet = packetOf(hello);
   packet.bytes = 420;  // Of version 1.
   CHECK(parseGreeting(packet).status().message() ==
-        "client speaks protocol 1 to 1, this daemon 2 to 2");
+        "client speaks protocol 1 to 1, this daemon 3 to 3");
   packet.bytes = 11;
   CHECK(parseGreeting(packet).status().message() == "the first message is no hello");
 }

@@ -123,7 +123,7 @@ TEST_CASE("values that are not in their enums are refused") {
     CHECK((refusal(border.parse(op)) == "") == (value <= 5));
     SubmissionEntry type = valid();
     type.type = byte;
-    CHECK((refusal(border.parse(type)) == "") == (value >= 2 && value <= 7));
+    CHECK((refusal(border.parse(type)) == "") == (value >= 2 && value <= 8));
   }
 }
 
@@ -241,6 +241,19 @@ TEST_CASE("an operation in a set that the rank does not belong to is told so") {
   CHECK(invalid->status.message() == "allreduce 'loss': rank 0 does not belong to process set 7");
 }
 
+TEST_CASE("an operation that comes from the board of a removed set is told so") {
+  Border border;
+  SubmissionEntry entry = valid();
+  entry.processSet = 7;
+  entry.flags = rueda::shm::kFlagFallback;
+  const auto item = border.parse(entry, {16}, "loss");
+  REQUIRE(item.isOk());
+  const auto* invalid = std::get_if<rueda::submit::Invalid>(&item.value());
+  REQUIRE(invalid != nullptr);
+  CHECK(invalid->status.code() == Code::kUnavailable);
+  CHECK(invalid->status.message() == "process set 7 was removed while the operation waited in it");
+}
+
 TEST_CASE("groups have a bound, and none is a group of one") {
   Border border;
   SubmissionEntry entry = valid();
@@ -304,6 +317,16 @@ TEST_CASE("wait notes say what a thread sleeps in") {
   REQUIRE(item.isOk());
   CHECK(std::get<rueda::submit::WaitNote>(item.value()).kind ==
         rueda::submit::WaitNote::Kind::kEnd);
+}
+
+TEST_CASE("who leaves a board names its process set") {
+  Border border;
+  SubmissionEntry entry = valid();
+  entry.type = static_cast<uint8_t>(EntryType::kLeaveSet);
+  entry.processSet = 9;
+  const auto item = border.parse(entry, {}, "");
+  REQUIRE(item.isOk());
+  CHECK(std::get<rueda::submit::Leave>(item.value()).set == 9);
 }
 
 TEST_CASE("a release and a fetch name their gather; a fetch knows its room") {

@@ -16,7 +16,7 @@ from kit.daemon import connect
 MAGIC = 0x52554544
 HELLO, WELCOME, REFUSED, JOB_READY, ALLOC_SEGMENT, SEGMENT_GRANTED, SEGMENT_READY, PEER_SEGMENT, \
     GOODBYE, JOB_FAILED, FORMING_NOTICE = range(1, 12)
-TAIL, SUBMIT, WAIT_DIRECT, WAIT_REQUEST, WAIT_END, RELEASE, FETCH = range(1, 8)
+TAIL, SUBMIT, WAIT_DIRECT, WAIT_REQUEST, WAIT_END, RELEASE, FETCH, LEAVE_SET = range(1, 9)
 
 HELLO_FORMAT = '=IHHHHiiiiII128s256sIqqqqii'
 SEGMENT_FORMAT = '=IHHiIiIQ512s'
@@ -33,7 +33,7 @@ CONTROL_BYTES = COMPLETIONS + RING_SLOTS * SLOT
 _MAX_PACKET = 4096
 
 
-def hello(job=b'job', rank=0, size=1, local_rank=None, local_size=None, versions=(2, 2),
+def hello(job=b'job', rank=0, size=1, local_rank=None, local_size=None, versions=(3, 3),
           magic=MAGIC, kind=HELLO, announced=HELLO_BYTES, start_ms=20000, isolated=0,
           host=b'hostile', knobs=(0, 0, 0, 0, 0, 0)):
     """A Hello packet; every field can be wrong. `job` of 128 bytes has no terminator."""

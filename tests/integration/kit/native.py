@@ -49,7 +49,9 @@ class Op(ctypes.Structure):
         ('shape', ctypes.POINTER(ctypes.c_int64)), ('ndim', ctypes.c_uint32),
         ('root', ctypes.c_int32), ('prescale', ctypes.c_double), ('postscale', ctypes.c_double),
         ('scale_set', ctypes.c_uint32), ('splits_count', ctypes.c_uint32),
-        ('splits', ctypes.c_void_p),
+        ('splits', ctypes.c_void_p), ('output_bytes', ctypes.c_uint64),
+        ('result', ctypes.c_void_p), ('received', ctypes.c_void_p),
+        ('process_set', ctypes.c_uint32), ('priority', ctypes.c_int32),
     ]
 
 
@@ -69,6 +71,8 @@ _SIGNATURES = {
     'rueda_open': (ctypes.c_int32, [ctypes.POINTER(Options), ctypes.POINTER(_P)]),
     'rueda_close': (None, [_P]),
     'rueda_health': (ctypes.c_int32, [_P]),
+    'rueda_add_process_set': (ctypes.c_int32, [_P, ctypes.POINTER(ctypes.c_int32),
+                                               ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint32)]),
     'rueda_alloc': (ctypes.c_int32, [_P, ctypes.c_uint64, ctypes.POINTER(_P)]),
     'rueda_free': (ctypes.c_int32, [_P, _P]),
     'rueda_owns': (ctypes.c_int32, [_P, _P, ctypes.c_uint64]),
@@ -156,12 +160,14 @@ class Buffer:
             self.address, self.address + self._width, self.bytes - self._width) == 0
 
 
-def make_op(kind, name, buffer=None, output=None, shape=None, op=SUM, root=0, scale=None):
+def make_op(kind, name, buffer=None, output=None, shape=None, op=SUM, root=0, scale=None,
+            process_set=0):
     """An Op over `buffer`; `output` None: in place. `scale`: (prescale, postscale).
 
     The op refers to `name`, the shape and the buffers by address: keep op.kept alive with it.
     """
-    made = Op(struct_size=ctypes.sizeof(Op), kind=kind, reduce_op=op, root=root)
+    made = Op(struct_size=ctypes.sizeof(Op), kind=kind, reduce_op=op, root=root,
+              process_set=process_set)
     encoded = name.encode() if isinstance(name, str) else name
     made.name = encoded
     kept = [encoded, buffer, output]
@@ -215,6 +221,14 @@ class Session:
     def health(self):
         """Raises the failure that ended the session."""
         check(self._lib.rueda_health(self.pointer))
+
+    def add_process_set(self, members):
+        """The number of a new process set; all ranks call it."""
+        array = (ctypes.c_int32 * len(members))(*members)
+        number = ctypes.c_uint32()
+        check(self._lib.rueda_add_process_set(self.pointer, array, len(members),
+                                              ctypes.byref(number)))
+        return number.value
 
     def alloc(self, count, dtype='float32'):
         """A Buffer in the arena."""

@@ -6,6 +6,9 @@ fails. It tells the test once when the victim may be killed. Peers that have not
 until then hear() from the test that it has happened.
 """
 
+import contextlib
+import threading
+
 from kit import native
 
 
@@ -123,6 +126,27 @@ def _loop(rank, once):
         once()
 
 
+def _overlapping_sets(rank, session, victim):
+    pairs = [(a, b) for b in range(rank.size) for a in range(b)]
+    sets = [session.add_process_set(pair) for pair in pairs]
+    own = [number for number, pair in zip(sets, pairs) if rank.number in pair]
+    buffers = [session.alloc(100000).fill(0) for _ in own]
+
+    def forever(number, buffer):
+        with contextlib.suppress(native.Failure):
+            while True:
+                session.allreduce('of a pair', buffer, process_set=number)
+
+    threads = [threading.Thread(target=forever, args=one) for one in list(zip(own, buffers))[1:]]
+    for thread in threads:
+        thread.start()
+    try:
+        _loop(rank, lambda: session.allreduce('of a pair', buffers[0], process_set=own[0]))
+    finally:
+        for thread in threads:
+            thread.join()
+
+
 # In an isolated job every operation goes through the daemon.
 def _isolated_sum(rank, session, victim):
     buffer = native.Buffer.foreign(200000).fill(0)
@@ -138,7 +162,8 @@ STEPS = {
     'small direct': _small_direct, 'big direct': _big_direct, 'big foreign': _big_foreign,
     'broadcast': _broadcast, 'barrier': _barrier, 'after submit': _after_submit,
     'waits in async': _waits_in_async, 'big async': _big_async, 'groups': _groups,
-    'gather': _gather, 'isolated sum': _isolated_sum, 'isolated gather': _isolated_gather,
+    'gather': _gather, 'overlapping sets': _overlapping_sets, 'isolated sum': _isolated_sum,
+    'isolated gather': _isolated_gather,
 }
 
 

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/cpp/direct_paths.h"
+
+#include <utility>
+
+namespace rueda::client {
+
+DirectPaths::DirectPaths(Connection& connection, Memory& memory, Patience& patience,
+                         WaitNotes& notes, const Seat& ofAll, std::function<void(uint32_t)> leave)
+    : connection_(connection),
+      memory_(memory),
+      patience_(patience),
+      notes_(notes),
+      leave_(std::move(leave)),
+      ofAll_(connection, memory, patience, notes, ofAll) {}
+
+DirectPaths::~DirectPaths() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    isOver_ = true;
+  }
+  paths_.fill(nullptr);
+}
+
+DirectPath* DirectPaths::findSmaller(uint32_t set, std::shared_ptr<DirectPath>* held) {
+  if (set >= shm::kBoards) return nullptr;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  *held = paths_[set];
+  return held->get();
+}
+
+void DirectPaths::add(const Seat& seat) {
+  if (seat.set >= shm::kBoards) return;
+  std::shared_ptr<DirectPath> path(new DirectPath(connection_, memory_, patience_, notes_, seat),
+                                   [this, set = seat.set](DirectPath* ended) { end(set, ended); });
+  const std::lock_guard<std::mutex> lock(mutex_);
+  path->setStaging(staging_[seat.set]);
+  paths_[seat.set] = std::move(path);
+}
+
+void DirectPaths::remove(uint32_t set) {
+  if (set >= shm::kBoards) return;
+  std::shared_ptr<DirectPath> path;  // Ends without the lock.
+  const std::lock_guard<std::mutex> lock(mutex_);
+  path = std::exchange(paths_[set], nullptr);
+}
+
+// The last thread has let go of it.
+void DirectPaths::end(uint32_t set, DirectPath* path) {
+  bool isRemoved = false;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    staging_[set] = path->staging();
+    isRemoved = !isOver_;
+  }
+  delete path;
+  if (isRemoved) leave_(set);
+}
+
+}  // namespace rueda::client
