@@ -72,15 +72,6 @@ Status Client::gatherAlone(const Operation& op) {
   return Status::ok();
 }
 
-Status Client::prepareStaging(const Operation& op, DirectPath* path) {
-  if (!path->needsStaging(op)) return Status::ok();
-  const std::lock_guard<std::mutex> lock(stagingMutex_);
-  if (path->hasStaging()) return Status::ok();
-  RUEDA_ASSIGN_OR_RETURN(char* const block, memory_.allocate(2 * DirectPath::kStagingBlock));
-  path->setStaging(*connection_->segments().locate(block, 2 * DirectPath::kStagingBlock));
-  return Status::ok();
-}
-
 Status Client::run(const Operation& op) {
   RUEDA_RETURN_IF_ERROR(checkOperation(op, sets_, options_.rank));
   if (shm::gathers(op.kind)) RUEDA_RETURN_IF_ERROR(checkResult(op));
@@ -119,15 +110,15 @@ Operation Client::placed(const Operation& op) const {
 // nullopt: the operation has been given back.
 std::optional<Status> Client::runDirect(const Operation& op, DirectPath* path,
                                         DirectPath::Attempt* attempt) {
-  RUEDA_RETURN_IF_ERROR(prepareStaging(op, path));
+  RUEDA_RETURN_IF_ERROR(path->prepare(op));
   switch (path->run(op, attempt)) {
-    case DirectPath::End::kDone:
+    case End::kDone:
       return attempt->status;
-    case DirectPath::End::kFailed:
+    case End::kFailed:
       break;
-    case DirectPath::End::kFallback:
+    case End::kFallback:
       return std::nullopt;
-    case DirectPath::End::kInterrupted:
+    case End::kInterrupted:
       connection_->fail({Code::kInterrupted, "interrupted in " + describe(op)});
       break;
   }

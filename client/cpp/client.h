@@ -100,7 +100,6 @@ class Client : private WaitNotes {
   std::optional<shm::Status> runDirect(const Operation& op, DirectPath* path,
                                        DirectPath::Attempt* attempt);
   shm::Status await(uint64_t handle, std::chrono::milliseconds timeout, int64_t* value);
-  shm::Status prepareStaging(const Operation& op, DirectPath* path);
   shm::Status placeMemory(const Operation& op, Flight* flight, Submission* submission);
   // Registers one operation: id, name, blocks for foreign memory, copies in.
   shm::Status prepare(const Operation& op, Submission* submission, DirectPath* detour = nullptr);
@@ -136,7 +135,6 @@ class Client : private WaitNotes {
   ProcessSets sets_;
   DirectPaths directs_;
   Timeline timeline_;
-  std::mutex stagingMutex_;
   std::mutex mutex_;  // Guards the rest.
   shm::RingConsumer completions_;
   std::unordered_map<uint64_t, Flight> flights_;

@@ -12,7 +12,7 @@ DirectPaths::DirectPaths(Connection& connection, Memory& memory, Patience& patie
       patience_(patience),
       notes_(notes),
       leave_(std::move(leave)),
-      ofAll_(connection, memory, patience, notes, ofAll) {}
+      ofAll_(connection, memory, patience, notes, ofAll, {}) {}
 
 DirectPaths::~DirectPaths() {
   {
@@ -31,11 +31,10 @@ DirectPath* DirectPaths::findSmaller(uint32_t set, std::shared_ptr<DirectPath>* 
 
 void DirectPaths::add(const Seat& seat) {
   if (seat.set >= shm::kBoards) return;
-  std::shared_ptr<DirectPath> path(new DirectPath(connection_, memory_, patience_, notes_, seat),
-                                   [this, set = seat.set](DirectPath* ended) { end(set, ended); });
   const std::lock_guard<std::mutex> lock(mutex_);
-  path->setStaging(staging_[seat.set]);
-  paths_[seat.set] = std::move(path);
+  paths_[seat.set] = std::shared_ptr<DirectPath>(
+      new DirectPath(connection_, memory_, patience_, notes_, seat, staging_[seat.set]),
+      [this, set = seat.set](DirectPath* ended) { end(set, ended); });
 }
 
 void DirectPaths::remove(uint32_t set) {
