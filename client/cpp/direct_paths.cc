@@ -6,12 +6,11 @@
 namespace rueda::client {
 
 DirectPaths::DirectPaths(Connection& connection, Memory& memory, Patience& patience,
-                         WaitNotes& notes, const Seat& ofAll, std::function<void(uint32_t)> leave)
+                         WaitNotes& notes, const Seat& ofAll)
     : connection_(connection),
       memory_(memory),
       patience_(patience),
       notes_(notes),
-      leave_(std::move(leave)),
       ofAll_(connection, memory, patience, notes, ofAll, {}) {}
 
 DirectPaths::~DirectPaths() {
@@ -53,7 +52,8 @@ void DirectPaths::end(uint32_t set, DirectPath* path) {
     isRemoved = !isOver_;
   }
   delete path;
-  if (isRemoved) leave_(set);
+  const bool mayWrite = !connection_.isForked() && !connection_.hasFailed();
+  if (isRemoved && mayWrite) notes_.leavesBoard(set);
 }
 
 }  // namespace rueda::client
