@@ -69,7 +69,7 @@ Result<int64_t> Client::agree(Submission submission) {
   submission.flags |= shm::kFlagBlocking;
   int64_t value = 0;
   const Operation op = submission.op;
-  RUEDA_RETURN_IF_ERROR(runSubmission(op, &submission, nullptr, &value));
+  RUEDA_RETURN_IF_ERROR(ring_.run(op, &submission, nullptr, &value));
   return value;
 }
 

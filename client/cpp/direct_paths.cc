@@ -6,13 +6,12 @@
 namespace rueda::client {
 
 DirectPaths::DirectPaths(Connection& connection, Memory& memory, Patience& patience,
-                         WaitNotes& notes, const Seat& ofAll, std::function<void(uint32_t)> leave)
+                         WaitNotes& notes, const Seat& ofAll)
     : connection_(connection),
       memory_(memory),
       patience_(patience),
       notes_(notes),
-      leave_(std::move(leave)),
-      ofAll_(connection, memory, patience, notes, ofAll) {}
+      ofAll_(connection, memory, patience, notes, ofAll, {}) {}
 
 DirectPaths::~DirectPaths() {
   {
@@ -31,11 +30,10 @@ DirectPath* DirectPaths::findSmaller(uint32_t set, std::shared_ptr<DirectPath>* 
 
 void DirectPaths::add(const Seat& seat) {
   if (seat.set >= shm::kBoards) return;
-  std::shared_ptr<DirectPath> path(new DirectPath(connection_, memory_, patience_, notes_, seat),
-                                   [this, set = seat.set](DirectPath* ended) { end(set, ended); });
   const std::lock_guard<std::mutex> lock(mutex_);
-  path->setStaging(staging_[seat.set]);
-  paths_[seat.set] = std::move(path);
+  paths_[seat.set] = std::shared_ptr<DirectPath>(
+      new DirectPath(connection_, memory_, patience_, notes_, seat, staging_[seat.set]),
+      [this, set = seat.set](DirectPath* ended) { end(set, ended); });
 }
 
 void DirectPaths::remove(uint32_t set) {
@@ -54,7 +52,8 @@ void DirectPaths::end(uint32_t set, DirectPath* path) {
     isRemoved = !isOver_;
   }
   delete path;
-  if (isRemoved) leave_(set);
+  const bool mayWrite = !connection_.isForked() && !connection_.hasFailed();
+  if (isRemoved && mayWrite) notes_.leavesBoard(set);
 }
 
 }  // namespace rueda::client

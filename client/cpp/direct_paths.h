@@ -5,7 +5,6 @@
 // this rank. Any thread.
 
 #include <array>
-#include <functional>
 #include <memory>
 #include <mutex>
 
@@ -15,10 +14,9 @@ namespace rueda::client {
 
 class DirectPaths {
  public:
-  // All references outlive this and the paths. `leave` is called for a set that was removed, when
-  // the last thread has let go of its path.
+  // All references outlive this and the paths.
   DirectPaths(Connection& connection, Memory& memory, Patience& patience, WaitNotes& notes,
-              const Seat& ofAll, std::function<void(uint32_t)> leave);
+              const Seat& ofAll);
   ~DirectPaths();
   DirectPaths(const DirectPaths&) = delete;
   DirectPaths& operator=(const DirectPaths&) = delete;
@@ -39,7 +37,6 @@ class DirectPaths {
   Memory& memory_;
   Patience& patience_;
   WaitNotes& notes_;
-  const std::function<void(uint32_t)> leave_;
   DirectPath ofAll_;
   std::mutex mutex_;  // Guards the rest, which is by number of the set.
   // Shared: a set can be removed while a thread is in an operation of it.

@@ -3,7 +3,7 @@
 // their receiver can read where they lie.
 #include <algorithm>
 
-#include "client/cpp/direct.h"
+#include "client/cpp/direct_rows.h"
 #include "shm/copy.h"
 
 namespace rueda::client {
@@ -14,7 +14,7 @@ namespace {
 
 // Of the staging memory: several, so that ranks need not keep step; smaller ones take longer.
 constexpr uint64_t kBlockBytes = 128 << 10;
-constexpr uint32_t kBlocks = 2 * DirectPath::kStagingBlock / kBlockBytes;
+constexpr uint32_t kBlocks = 2 * kStagingBlock / kBlockBytes;
 
 // The same rows cut into blocks. A block holds a piece of the rows for each rank, but in an
 // allgather, where they are the same for all.
@@ -73,37 +73,39 @@ class Blocks {
 
 // Every rank takes what is for it, one block behind what it brings, and leaves when all have taken
 // theirs: else one that closes its session then would end the job under those that still wait.
-DirectPath::End DirectPath::moveRowsStaged(const Operation& op, uint32_t index,
-                                           const RowPosts& posts, char* to) {
+End DirectRows::moveRowsStaged(const Operation& op, uint32_t index, const RowPosts& posts,
+                               char* to) {
   const auto isStaged = [&](int rank) { return posts.of[rank].from == shm::RowsFrom::kStaging; };
   const char* inputs[shm::kMaxRanks];
-  for (int giver = 0; giver < size_; ++giver) {
+  for (int giver = 0; giver < seat_.size(); ++giver) {
     inputs[giver] = inputOf(op, index, posts, giver);
     if (inputs[giver] == nullptr) return End::kFailed;
   }
-  const Blocks blocks(rows_, size_, op.kind == OpKind::kAllgather);
+  const Blocks blocks(rows_, seat_.size(), op.kind == OpKind::kAllgather);
   const uint32_t count = blocks.count();
   if (count == 0) return End::kDone;  // All rows are for nobody.
   for (uint32_t b = 0; b <= count; ++b) {
     if (b < count) {
-      const End end =
-          b < kBlocks ? End::kDone : awaitPhases(op, index, true, b + 1 - kBlocks, 0, size_);
+      const End end = b < kBlocks
+                          ? End::kDone
+                          : seat_.awaitPhases(op, index, true, b + 1 - kBlocks, 0, seat_.size());
       if (end != End::kDone) return end;
-      if (isStaged(rank_))  // Its blocks are memory of its own.
-        blocks.bring(rank_, b, static_cast<const char*>(op.input),
-                     const_cast<char*>(inputs[rank_]));
-      publishPhase(index, false, b + 1);
+      if (isStaged(seat_.rank()))  // Its blocks are memory of its own.
+        blocks.bring(seat_.rank(), b, static_cast<const char*>(op.input),
+                     const_cast<char*>(inputs[seat_.rank()]));
+      seat_.publishPhase(index, false, b + 1);
     }
     if (b == 0) continue;
-    if (const End end = awaitPhases(op, index, false, b, 0, size_); end != End::kDone) return end;
-    for (int giver = 0; to != nullptr && giver < size_; ++giver) {
-      const bool isOwn = giver == rank_;
+    if (const End end = seat_.awaitPhases(op, index, false, b, 0, seat_.size()); end != End::kDone)
+      return end;
+    for (int giver = 0; to != nullptr && giver < seat_.size(); ++giver) {
+      const bool isOwn = giver == seat_.rank();
       const auto* const from = isOwn ? static_cast<const char*>(op.input) : inputs[giver];
-      blocks.take(giver, rank_, b - 1, from, !isOwn && isStaged(giver), to);
+      blocks.take(giver, seat_.rank(), b - 1, from, !isOwn && isStaged(giver), to);
     }
-    publishPhase(index, true, b);
+    seat_.publishPhase(index, true, b);
   }
-  return awaitPhases(op, index, true, count, 0, size_);
+  return seat_.awaitPhases(op, index, true, count, 0, seat_.size());
 }
 
 }  // namespace rueda::client

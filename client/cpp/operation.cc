@@ -86,6 +86,11 @@ uint32_t signatureOf(const Operation& op) {
   return signature == 0 ? 1 : signature;
 }
 
+shm::Status inFlight(shm::OpKind kind, std::string_view name) {
+  return {shm::Code::kAlreadyExists, std::string(shm::opKindName(kind)) + " '" + std::string(name) +
+                                         "' is still in flight in this process"};
+}
+
 shm::Status noRoom(shm::OpKind kind, std::string_view name, uint64_t bytes, uint64_t room) {
   return {shm::Code::kInvalidArgument,
           std::string(shm::opKindName(kind)) + " '" + std::string(name) +

@@ -54,6 +54,8 @@ struct Operation {
 // splits of a kind that gathers may differ.
 uint32_t signatureOf(const Operation& op);
 
+// One of that name is on its way in this process.
+shm::Status inFlight(shm::OpKind kind, std::string_view name);
 // The rows of a gather, `bytes`, do not fit where its caller wants them.
 shm::Status noRoom(shm::OpKind kind, std::string_view name, uint64_t bytes, uint64_t room);
 

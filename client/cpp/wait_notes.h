@@ -7,13 +7,15 @@
 
 namespace rueda::client {
 
-// Tells the daemon that this thread sleeps in a direct operation, and that it has woken.
+// Tells the daemon that this thread sleeps in a direct operation, and that it has woken; and that
+// no thread of this rank is any more on the board of a set that was removed.
 class WaitNotes {
  public:
   virtual ~WaitNotes() = default;
   // The number of the note, never 0.
   virtual uint64_t sleepsInDirect(const Operation& op, uint32_t index) = 0;
   virtual void wokeFromDirect(uint64_t note) = 0;
+  virtual void leavesBoard(uint32_t set) = 0;
 };
 
 // One wait in a direct operation: the daemon hears of it only if it lasts.

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The second part of Client: from completion entries to outcomes.
+#include "client/cpp/flights.h"
+
 #include <cstring>
 #include <utility>
 
-#include "client/cpp/client.h"
+#include "client/cpp/direct.h"
+#include "client/cpp/operation.h"
 
 namespace rueda::client {
 
 using shm::Code;
 using shm::CompletionEntry;
 using shm::CompletionType;
-using shm::OpKind;
 using shm::Result;
 using shm::Status;
-using std::chrono::milliseconds;
 
 namespace {
 
@@ -39,13 +39,79 @@ uint32_t slotsOf(size_t tailBytes) {
 
 }  // namespace
 
-Status Client::unknownHandle(uint64_t handle) {
-  return {Code::kInvalidArgument,
-          "handle " + std::to_string(handle) + " is not one of an operation in flight"};
+Flights::Flights(Connection& connection, Memory& memory, Submitter& submitter, FlightTimer& timer)
+    : connection_(connection),
+      memory_(memory),
+      submitter_(submitter),
+      timer_(timer),
+      completions_(reinterpret_cast<char*>(connection.control()) + shm::kCompletionOffset,
+                   &connection.control()->completeTail, &connection.control()->completeHead) {}
+
+Flights::~Flights() {
+  for (auto& [id, flight] : flights_) timer_.record(&flight);
+}
+
+Result<uint64_t> Flights::add(Flight flight, bool* isAmong) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (flight.isNamed && !names_.insert(keyOf(flight.name, flight.set)).second) {
+    if (flight.block != nullptr) (void)memory_.free(flight.block);
+    return inFlight(flight.kind, flight.name);
+  }
+  nameCount_.store(names_.size(), std::memory_order_relaxed);
+  const uint64_t id = nextId_++;
+  if (shm::gathers(flight.kind) && flight.block != nullptr)
+    gatherInputs_[id] = std::exchange(flight.block, nullptr);
+  flights_[id] = std::move(flight);
+  *isAmong = flights_.size() > 1;
+  return id;
+}
+
+uint64_t Flights::newNumber() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return nextId_++;
+}
+
+uint32_t Flights::newGroup() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return nextGroup_++;
+}
+
+bool Flights::hasName(std::string_view name, uint32_t set) {
+  if (nameCount_.load(std::memory_order_relaxed) == 0) return false;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  drain();
+  return names_.count(keyOf(name, set)) > 0;
+}
+
+void Flights::forget(uint64_t id, bool neverSubmitted) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (neverSubmitted) freeGatherInput(id);
+  const auto it = flights_.find(id);
+  if (it == flights_.end()) return;
+  if (!it->second.done && it->second.isNamed) names_.erase(keyOf(it->second.name, it->second.set));
+  nameCount_.store(names_.size(), std::memory_order_relaxed);
+  if (!neverSubmitted) timer_.record(&it->second);
+  for (char* block : {it->second.block, it->second.gatheredBlock})
+    if (block != nullptr) (void)memory_.free(block);
+  flights_.erase(it);
+}
+
+bool Flights::hasRoom() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  drain();
+  return names_.size() < shm::kMaxInFlight - 1;
 }
 
 // REQUIRES: mutex_ held.
-void Client::drainCompletions() {
+void Flights::freeGatherInput(uint64_t id) {
+  const auto input = gatherInputs_.find(id);
+  if (input == gatherInputs_.end()) return;
+  (void)memory_.free(input->second);
+  gatherInputs_.erase(input);
+}
+
+// REQUIRES: mutex_ held.
+void Flights::drain() {
   for (;;) {
     const int64_t available = completions_.available();
     if (available == 0) break;
@@ -55,7 +121,7 @@ void Client::drainCompletions() {
                       entry.timedRanks <= shm::kMaxRanks && entry.textBytes <= shm::kMaxTextBytes;
     const uint32_t slots = sane ? slotsOf(tailBytesOf(entry)) : 0;
     if (!sane || slots > available)
-      return connection_->fail({Code::kProtocolError, "the daemon's completion ring is broken"});
+      return connection_.fail({Code::kProtocolError, "the daemon's completion ring is broken"});
     std::vector<char> tail(entry.tail, entry.tail + sizeof entry.tail);
     for (uint32_t i = 1; i < slots; ++i) {
       shm::TailEntry next;
@@ -63,14 +129,14 @@ void Client::drainCompletions() {
       tail.insert(tail.end(), next.data, next.data + sizeof next.data);
     }
     completions_.consume(slots);
-    takeCompletion(entry, tail);
+    take(entry, tail);
   }
   // The daemon has more than fits: tell it that there is room. Pairs with Delivery's second look.
-  std::atomic<uint32_t>& blocked = connection_->control()->completionBlocked;
+  std::atomic<uint32_t>& blocked = connection_.control()->completionBlocked;
   if (blocked.load(std::memory_order_seq_cst) != 0) submitter_.nudge();
 }
 
-void Client::takeCompletion(const CompletionEntry& entry, const std::vector<char>& tail) {
+void Flights::take(const CompletionEntry& entry, const std::vector<char>& tail) {
   const bool isReleased = entry.type == static_cast<uint8_t>(CompletionType::kReleased);
   if (isReleased || entry.code != 0)
     freeGatherInput(entry.requestId);  // Nobody reads a failed one.
@@ -94,83 +160,11 @@ void Client::takeCompletion(const CompletionEntry& entry, const std::vector<char
   nameCount_.store(names_.size(), std::memory_order_relaxed);
 }
 
-bool Client::isDone(uint64_t id) {
+bool Flights::isDone(uint64_t id) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  drainCompletions();
+  drain();
   const auto it = flights_.find(id);
   return it == flights_.end() || it->second.done;
-}
-
-Result<bool> Client::poll(uint64_t handle) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    drainCompletions();
-    const auto it = flights_.find(handle);
-    if (it == flights_.end()) return unknownHandle(handle);
-    if (it->second.done) return true;
-  }
-  submitter_.settle();
-  connection_->pump();
-  return connection_->hasFailed();
-}
-
-Status Client::wait(uint64_t handle, milliseconds timeout) {
-  return await(handle, timeout, nullptr);
-}
-
-Status Client::await(uint64_t handle, milliseconds timeout, int64_t* value) {
-  if (isDone(handle)) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (flights_.count(handle) == 0) return unknownHandle(handle);
-  } else {
-    submitter_.hurry();
-  }
-  const auto note = [this, handle] {
-    Submission entry;
-    std::string name;
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      const auto it = flights_.find(handle);
-      if (it == flights_.end()) return;
-      name = it->second.name;
-      entry.op.processSet = it->second.set;
-    }
-    entry.type = shm::EntryType::kWaitRequest;
-    entry.requestId = handle;
-    entry.op.name = name;
-    (void)submitter_.write({entry});
-  };
-  const Waited waited = patience_.untilCompleted([&] { return isDone(handle); },
-                                                 connection_->control()->completionBell,
-                                                 [this] { submitter_.settle(); }, note, timeout);
-  if (waited == Waited::kTimedOut || waited == Waited::kInterrupted) {
-    Submission end;
-    end.type = shm::EntryType::kWaitEnd;
-    end.requestId = handle;
-    (void)submitter_.write({end});
-    if (waited == Waited::kInterrupted) return {Code::kInterrupted, "interrupted while waiting"};
-    return {Code::kDeadlineExceeded,
-            "no outcome within " + std::to_string(timeout.count()) + " ms"};
-  }
-  if (waited == Waited::kFailed) {
-    forget(handle);
-    return connection_->failure();
-  }
-  OpKind kind = OpKind::kBarrier;
-  Status status;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto it = flights_.find(handle);
-    if (it == flights_.end()) return unknownHandle(handle);  // Another thread waited for it too.
-    Flight& flight = it->second;
-    kind = flight.kind;
-    status = flight.status;
-    if (value != nullptr) *value = flight.value;
-    if (status.isOk() && flight.copyTo != nullptr) copyOut(&flight);
-  }
-  if (shm::gathers(kind) && status.isOk()) return finishGather(handle);
-  forget(handle);
-  return status;
 }
 
 }  // namespace rueda::client

@@ -1,24 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the tensors of a direct operation lie: told to the others, and turned into addresses here.
-#include "client/cpp/direct.h"
+#include "client/cpp/tensor_places.h"
 
 namespace rueda::client {
 
 using shm::OpKind;
+using shm::Status;
 
-bool DirectPath::needsStaging(const Operation& op) const {
+bool TensorPlaces::needsStaging(const Operation& op) const {
   if (op.kind == OpKind::kBarrier) return false;
   if (op.bytes() <= (shm::gathers(op.kind) ? shm::kRowCopyBytes : shm::kCopyBytes)) return false;
-  if (op.kind == OpKind::kBroadcast && op.root != rank_) return false;
+  if (op.kind == OpKind::kBroadcast && op.root != seat_.rank()) return false;
   return !memory_.owns(op.input, op.bytes()) ||
          (op.kind == OpKind::kAllreduce && !memory_.owns(op.output, op.bytes()));
 }
 
-// Where this rank's tensors lie, for the others.
-shm::DirectPayload DirectPath::payloadOf(const Operation& op) const {
+Status TensorPlaces::ensureStaging(const Operation& op) {
+  if (!needsStaging(op)) return Status::ok();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (staging_.segment != 0) return Status::ok();
+  RUEDA_ASSIGN_OR_RETURN(char* const block, memory_.allocate(2 * kStagingBlock));
+  staging_ = *connection_.segments().locate(block, 2 * kStagingBlock);
+  return Status::ok();
+}
+
+shm::DirectPayload TensorPlaces::payloadOf(const Operation& op) const {
   const auto& segments = connection_.segments();
   shm::DirectPayload payload{};
-  if (op.kind == OpKind::kBroadcast && op.root != rank_) {
+  if (op.kind == OpKind::kBroadcast && op.root != seat_.rank()) {
     // Handing out chunks costs more than a small copy takes.
     const bool isShared = op.bytes() >= connection_.policy().sliceFromBytes;
     const Place to = isShared ? segments.locate(op.output, op.bytes()).value_or(Place{}) : Place{};
@@ -39,9 +47,7 @@ shm::DirectPayload DirectPath::payloadOf(const Operation& op) const {
   return payload;
 }
 
-// The address of a peer's memory in this process. nullptr: it is not its, and the session has
-// failed.
-char* DirectPath::placeOf(int rank, Place place, uint64_t bytes) {
+char* TensorPlaces::placeOf(int rank, Place place, uint64_t bytes) {
   if (connection_.segments().region(place.segment).base == nullptr) {
     const shm::Status arrived = connection_.awaitSegment(place.segment, kSegmentTimeoutMs);
     if (!arrived.isOk()) connection_.fail(arrived);
@@ -53,14 +59,13 @@ char* DirectPath::placeOf(int rank, Place place, uint64_t bytes) {
   return address;
 }
 
-// Turns every rank's places into addresses of this process.
-bool DirectPath::resolve(const Operation& op, uint32_t index, Tensors* tensors, bool* staged) {
-  for (int rank = 0; rank < size_; ++rank) {
-    const shm::DirectPayload payload = line(index, rank).payload;
+bool TensorPlaces::resolve(const Operation& op, uint32_t index, Tensors* tensors) {
+  for (int rank = 0; rank < seat_.size(); ++rank) {
+    const shm::DirectPayload payload = seat_.line(index, rank).payload;
     const bool isReceiver = op.kind == OpKind::kBroadcast && rank != op.root;
     tensors->staged[rank] = payload.staged != 0;
     tensors->input[rank] = tensors->output[rank] = nullptr;
-    *staged = *staged || tensors->staged[rank];
+    tensors->hasStaged = tensors->hasStaged || tensors->staged[rank];
     const uint64_t bytes = payload.staged != 0 ? 2 * kStagingBlock : op.bytes();
     if (!isReceiver) {
       tensors->input[rank] = placeOf(rank, {payload.inSegment, payload.inOffset}, bytes);
