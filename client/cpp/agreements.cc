@@ -43,9 +43,12 @@ Status Client::removeProcessSet(uint32_t set) {
   submission.op.kind = OpKind::kRemoveSet;
   submission.op.name = ".remove process set";
   submission.numbers = {set};
+  // A number whose board this rank is on is not given out again before it has left.
+  const bool isMember = sets_.placeIn(set).isOk();
+  const uint64_t serial = sets_.serialOf(set);
   RUEDA_RETURN_IF_ERROR(agree(std::move(submission)).status());
-  sets_.remove(set);
-  directs_.remove(set);
+  sets_.remove(set, serial);
+  if (isMember) directs_.remove(set);
   return Status::ok();
 }
 

@@ -16,7 +16,7 @@ Result<SetPlace> ProcessSets::placeInSmaller(uint32_t set) const {
   const auto it = sets_.find(set);
   if (it == sets_.end())
     return Status(Code::kInvalidArgument, "there is no process set " + std::to_string(set));
-  const std::vector<int64_t>& ranks = it->second;
+  const std::vector<int64_t>& ranks = it->second.ranks;
   const auto own = std::lower_bound(ranks.begin(), ranks.end(), rank_);
   if (own == ranks.end() || *own != rank_)
     return Status(
@@ -29,7 +29,8 @@ bool ProcessSets::hasRank(uint32_t set, int rank) const {
   if (set == 0) return rank >= 0 && rank < size_;
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto it = sets_.find(set);
-  return it != sets_.end() && std::binary_search(it->second.begin(), it->second.end(), rank);
+  return it != sets_.end() &&
+         std::binary_search(it->second.ranks.begin(), it->second.ranks.end(), rank);
 }
 
 int ProcessSets::placeOf(uint32_t set, int rank) const {
@@ -37,18 +38,25 @@ int ProcessSets::placeOf(uint32_t set, int rank) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto it = sets_.find(set);
   if (it == sets_.end()) return 0;  // Removed meanwhile: the operation will be withdrawn.
-  return static_cast<int>(std::lower_bound(it->second.begin(), it->second.end(), rank) -
-                          it->second.begin());
+  const std::vector<int64_t>& ranks = it->second.ranks;
+  return static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin());
 }
 
 void ProcessSets::add(uint32_t set, std::vector<int64_t> ranks) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  sets_[set] = std::move(ranks);
+  sets_[set] = {std::move(ranks), ++lastSerial_};
 }
 
-void ProcessSets::remove(uint32_t set) {
+uint64_t ProcessSets::serialOf(uint32_t set) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  sets_.erase(set);
+  const auto it = sets_.find(set);
+  return it == sets_.end() ? 0 : it->second.serial;
+}
+
+void ProcessSets::remove(uint32_t set, uint64_t serial) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto it = sets_.find(set);
+  if (it != sets_.end() && it->second.serial == serial) sets_.erase(it);
 }
 
 }  // namespace rueda::client

@@ -31,15 +31,23 @@ class ProcessSets {
   // REQUIRES: hasRank(set, rank).
   int placeOf(uint32_t set, int rank) const;
   void add(uint32_t set, std::vector<int64_t> ranks);
-  void remove(uint32_t set);
+  // Which set has that number now; 0: none. Numbers are used again.
+  uint64_t serialOf(uint32_t set) const;
+  // Not if the number is another set's by now, which a thread has added meanwhile.
+  void remove(uint32_t set, uint64_t serial);
 
  private:
+  struct Known {
+    std::vector<int64_t> ranks;  // Ascending.
+    uint64_t serial = 0;
+  };
   shm::Result<SetPlace> placeInSmaller(uint32_t set) const;
 
   const int rank_;
   const int size_;
   mutable std::mutex mutex_;
-  std::map<uint32_t, std::vector<int64_t>> sets_;  // Ascending. Guarded by mutex_.
+  std::map<uint32_t, Known> sets_;  // Guarded by mutex_.
+  uint64_t lastSerial_ = 0;         // Guarded by mutex_.
 };
 
 }  // namespace rueda::client
