@@ -11,7 +11,7 @@
 
 #include "client/cpp/connection.h"
 #include "client/cpp/operation.h"
-#include "shm/spsc_ring.h"
+#include "shm/entry_tail.h"
 
 namespace rueda::client {
 
@@ -55,7 +55,7 @@ class Submitter {
   shm::Status awaitSpace(int64_t slots);
   bool trusts() const;
   bool mayBeLast(uint64_t started) const;
-  void stage(const Submission& submission);
+  shm::SubmissionEntry encode(const Submission& submission);
   void ringDoorbell();
 
   Connection& connection_;
@@ -64,7 +64,7 @@ class Submitter {
   std::atomic<bool> owesDoorbell_{false};  // Orders nothing: settle() rings after a start() it saw.
   std::mutex mutex_;
   shm::RingProducer ring_;       // Guarded by mutex_.
-  std::vector<char> tail_;       // Guarded by mutex_; scratch.
+  std::string tail_;             // Guarded by mutex_; of the entry that was encoded last.
   std::thread::id firstThread_;  // Guarded by mutex_; that has written.
   bool hasThreads_ = false;      // Guarded by mutex_; another one has, too.
 };
