@@ -119,12 +119,14 @@ static_assert(sizeof(CopySlot) == 4608);
 
 // How many asynchronous operations a rank has put into its ring. The last rank of those that start
 // operation n sees that the others have, and wakes the daemon, which then looks at the rings of
-// all: one wake-up for an operation instead of one for each rank. On who is last they cannot be
-// wrong, as each publishes its own count before it reads the others'. Where ranks start different
-// operations the counts say nothing; then kAsleepWanting and what a rank does before it sleeps do.
+// all: one wake-up for an operation. On who is last they cannot be wrong, as each publishes its own
+// count before it reads the others'. Where ranks start different operations the counts say nothing;
+// then kAsleepWanting and what a rank does before it sleeps do. A join brings them together again:
+// who has joined has started all of this round, and the next begins when all have.
 struct alignas(128) StartLine {
-  std::atomic<uint64_t> count;  // Its rank.
+  std::atomic<uint64_t> count;  // Its rank. Above the bits of kAllStarted: rounds that are over.
 };
+constexpr uint64_t kAllStarted = (uint64_t{1} << 40) - 1;  // A day of 10^7 a second.
 
 struct Board {
   alignas(64) std::atomic<uint32_t> abort;  // Daemon: nonzero ends every direct operation.

@@ -23,6 +23,9 @@ inline bool isSubmit(const SubmissionEntry& entry) {
 inline bool isStamped(const SubmissionEntry& entry) {
   return isSubmit(entry) && (entry.flags & kFlagStamped) != 0;
 }
+inline bool isRefused(const SubmissionEntry& entry) {
+  return isSubmit(entry) && (entry.flags & kFlagRefused) != 0;
+}
 // How many numbers follow the dimensions.
 inline uint64_t numbersOf(const SubmissionEntry& entry) {
   return isSubmit(entry) ? entry.extra : 0;
@@ -31,12 +34,17 @@ inline uint64_t numbersOf(const SubmissionEntry& entry) {
 inline size_t numberBytes(const SubmissionEntry& entry) {
   return (entry.ndim + numbersOf(entry) + (isStamped(entry) ? 1 : 0)) * sizeof(int64_t);
 }
+// Of the reason, which follows the name.
+inline size_t reasonBytes(const SubmissionEntry& entry) {
+  return isRefused(entry) ? entry.outSegment : 0;
+}
 
 // Of the whole tail; nullopt: a part of it is longer than allowed.
 inline std::optional<size_t> tailBytes(const SubmissionEntry& entry) {
-  if (entry.ndim > kMaxDims || numbersOf(entry) > kMaxRanks || entry.nameBytes > kMaxNameBytes)
+  if (entry.ndim > kMaxDims || numbersOf(entry) > kMaxRanks || entry.nameBytes > kMaxNameBytes ||
+      reasonBytes(entry) > kMaxReasonBytes)
     return std::nullopt;
-  return numberBytes(entry) + entry.nameBytes;
+  return numberBytes(entry) + entry.nameBytes + reasonBytes(entry);
 }
 inline std::optional<size_t> tailBytes(const CompletionEntry& entry) {
   if (entry.gatherRanks > kMaxRanks || entry.timedRanks > kMaxRanks ||

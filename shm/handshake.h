@@ -39,6 +39,13 @@ struct MessageHeader {
   uint16_t bytes;  // Of the whole message.
 };
 
+// The most that a hello may ask for; a number beyond is refused, with its name.
+constexpr int64_t kMaxFusionBytes = int64_t{1} << 40;
+constexpr int64_t kMaxCycleMicros = 1000 * 1000;
+constexpr int64_t kMaxStallMs = int64_t{30} * 24 * 3600 * 1000;
+constexpr int32_t kMaxLookBack = 256;                // Each operation looks at so many others.
+constexpr uint32_t kMaxStartTimeoutMs = UINT32_MAX;  // At least 1.
+
 // What a job wants of the daemon; rank 0's count. 0: as the operator has set it, -1: off.
 struct Knobs {
   int64_t fusionBytes;      // Largest fused operation, of one rank.

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Every struct of a client's control segment, byte for byte (README.md has the tables). Written by
-// two processes that do not trust each other: fixed-width, trivially copyable, offsets asserted.
-// Readers copy an entry once, check the copy, and never look at the shared bytes again.
+// Every struct of a client's control segment, byte for byte (README.md has the tables). Readers
+// copy an entry once, check the copy, and never look at the shared bytes again.
 
 #include <atomic>
 #include <cstddef>
@@ -14,12 +13,13 @@
 
 namespace rueda::shm {
 
-constexpr uint32_t kMaxRanks = 64;        // Ranks of one job on one host.
-constexpr uint32_t kMaxNameBytes = 1024;  // A tensor's name.
-constexpr uint32_t kMaxDims = 64;         // What torch allows.
-constexpr uint32_t kMaxInFlight = 16384;  // Operations of one rank without an outcome.
-constexpr uint32_t kRingSlots = 2048;     // Of each ring; a power of two.
-constexpr uint32_t kEntryBytes = 128;     // Two cache lines, which are fetched together.
+constexpr uint32_t kMaxRanks = 64;         // Ranks of one job on one host.
+constexpr uint32_t kMaxNameBytes = 1024;   // A tensor's name.
+constexpr uint32_t kMaxReasonBytes = 200;  // Why a rank cannot take part.
+constexpr uint32_t kMaxDims = 64;          // What torch allows.
+constexpr uint32_t kMaxInFlight = 16384;   // Operations of one rank without an outcome.
+constexpr uint32_t kRingSlots = 2048;      // Of each ring; a power of two.
+constexpr uint32_t kEntryBytes = 128;      // Two cache lines, which are fetched together.
 constexpr uint64_t kMaxElements = uint64_t{1} << 48;  // × 16 bytes × ranks is far from 2^64.
 
 enum class EntryType : uint8_t {
@@ -34,17 +34,18 @@ enum class EntryType : uint8_t {
 };
 
 // Bits of SubmissionEntry::flags.
-constexpr uint8_t kFlagFallback = 1;  // Came from the direct path at `directIndex`.
-constexpr uint8_t kFlagBlocking = 2;  // The submitting thread waits for the outcome at once.
-constexpr uint8_t kFlagThreads = 4;   // More than one thread of the rank has written here.
-constexpr uint8_t kFlagAmong = 8;     // One of several that the rank has not waited for.
-constexpr uint8_t kFlagLeftOut = 16;  // Of a join: others go on as though the rank were not there.
-constexpr uint8_t kFlagTimed = 32;    // Its outcome comes with times (op_times.h).
-constexpr uint8_t kFlagStamped = 64;  // The tail has the moment of its submission.
+constexpr uint8_t kFlagFallback = 1;   // Came from the direct path at `directIndex`.
+constexpr uint8_t kFlagBlocking = 2;   // The submitting thread waits for the outcome at once.
+constexpr uint8_t kFlagThreads = 4;    // More than one thread of the rank has written here.
+constexpr uint8_t kFlagAmong = 8;      // One of several that the rank has not waited for.
+constexpr uint8_t kFlagLeftOut = 16;   // Of a join: others go on as though the rank were not there.
+constexpr uint8_t kFlagTimed = 32;     // Its outcome comes with times (op_times.h).
+constexpr uint8_t kFlagStamped = 64;   // The tail has the moment of its submission.
+constexpr uint8_t kFlagRefused = 128;  // This rank cannot take part; the segments' fields say why.
 
 // One slot of the submission ring. The tail holds ndim int64 dimensions, then `extra` int64 numbers
 // (an alltoall's splits; the ranks of a process set to add, the id of one to remove), an int64 if
-// kFlagStamped, then nameBytes of name, and goes on in kTail entries (TailEntry) of the same ring.
+// kFlagStamped, the name, the reason if kFlagRefused, and goes on in kTail entries (TailEntry).
 struct SubmissionEntry {
   uint8_t type;          //   0  EntryType
   uint8_t kind;          //   1  OpKind
@@ -54,8 +55,8 @@ struct SubmissionEntry {
   uint8_t ndim;          //   6
   uint8_t flags;         //   7
   uint64_t requestId;    //   8  chosen by the client, never reused in a session
-  uint32_t inSegment;    //  16
-  uint32_t outSegment;   //  20
+  uint32_t inSegment;    //  16  with kFlagRefused: Code
+  uint32_t outSegment;   //  20  with kFlagRefused: bytes of the reason
   uint64_t inOffset;     //  24
   uint64_t outOffset;    //  32
   uint64_t extra;        //  40  kFetch: requestId of the gather; else how many numbers the tail has
@@ -124,8 +125,7 @@ constexpr uint32_t kAsleep = 1;         // If other ranks may be waiting for it 
 constexpr uint32_t kAsleepWanting = 2;  // Always: some operation waits for this rank.
 constexpr uint32_t kNapping = 3;        // For what a thread waits for: the daemon soon looks again.
 
-// First page of a control segment. Each word on a line of its own; one writer a word, but for
-// daemonAsleep.
+// First page of a control segment. One writer a word, but for daemonAsleep.
 struct ControlHeader {
   alignas(64) std::atomic<uint32_t> submitTail;    //   0  client: next slot it will write
   alignas(64) std::atomic<uint32_t> submitHead;    //  64  daemon: next slot it will read

@@ -54,7 +54,8 @@ RUEDA_API int32_t rueda_describe_dtype(uint32_t dtype, rueda_dtype_info* info);
    of one rank. What the job wants of the daemon: FUSION_THRESHOLD (bytes) CYCLE_TIME (ms)
    STALL_CHECK_TIME_SECONDS STALL_SHUTDOWN_TIME_SECONDS, 0 = off; STALL_CHECK_DISABLE,
    DISABLE_GROUP_FUSION, 1 = so; FUSION_LOOK_BACK. And TIMELINE, TIMELINE_MARK_CYCLES.
-   RUEDA_INVALID_ARGUMENT names a variable that is malformed or missing in a half-set environment.
+   RUEDA_INVALID_ARGUMENT names a variable that is malformed, out of its range or missing in a
+   half-set environment.
    Never blocks. */
 RUEDA_API int32_t rueda_options_init(rueda_options* options);
 
@@ -121,7 +122,8 @@ RUEDA_API int32_t rueda_run(rueda_session* session, const rueda_op* op);
 /* Starts `count` operations; handles[i] belongs to ops[i]. More than one op forms a group: all of
    them become ready together. Memory outside rueda_alloc is copied in here and out in rueda_wait.
    The caller must not touch inputs and outputs until rueda_wait. Blocks only when 16 384 operations
-   are in flight. On an error nothing was submitted. */
+   are in flight. On an error nothing was submitted; what this rank has no memory for ends with
+   RESOURCE_EXHAUSTED on all ranks. */
 RUEDA_API int32_t rueda_submit(rueda_session* session, const rueda_op* ops, uint32_t count,
                                rueda_handle* handles);
 

@@ -12,6 +12,15 @@ using shm::OpKind;
 using shm::Result;
 using shm::Status;
 
+namespace {
+
+Result<int> toRank(const Result<int64_t>& last) {
+  if (!last.isOk()) return last.status();
+  return static_cast<int>(last.value());
+}
+
+}  // namespace
+
 Result<uint32_t> Client::addProcessSet(std::vector<int64_t> ranks) {
   std::sort(ranks.begin(), ranks.end());
   if (ranks.empty() || ranks.size() > shm::kMaxRanks)
@@ -46,8 +55,11 @@ Result<int> Client::join(uint32_t set, bool leftOut) {
   submission.op.name = ".join";
   submission.op.processSet = set;
   if (leftOut) submission.flags |= shm::kFlagLeftOut;
-  RUEDA_ASSIGN_OR_RETURN(const int64_t last, agree(std::move(submission)));
-  return static_cast<int>(last);
+  if (set != 0) return toRank(agree(std::move(submission)));
+  const uint64_t started = submitter_.beginJoin();
+  auto joined = agree(std::move(submission));
+  submitter_.endJoin(started, !joined.isOk());
+  return toRank(joined);
 }
 
 // Submits, waits, and returns what came out.

@@ -17,8 +17,6 @@ using shm::Status;
 
 namespace {
 
-constexpr int kMaxStartSeconds = 24 * 3600;  // What the daemon grants at most.
-
 struct Variable {
   std::string name;  // The one that was found.
   const char* value = nullptr;
@@ -33,44 +31,59 @@ Variable find(const std::string& suffix) {
   return {"RUEDA_" + suffix, nullptr};
 }
 
-Status readInt(const std::string& suffix, int low, int* value) {
+Status notInRange(const Variable& variable, int64_t low, int64_t high) {
+  const std::string range = high == INT_MAX
+                                ? "of at least " + std::to_string(low)
+                                : "from " + std::to_string(low) + " to " + std::to_string(high);
+  return {Code::kInvalidArgument,
+          variable.name + "='" + variable.value + "' is not a number " + range};
+}
+
+Status readInt(const std::string& suffix, int low, int high, int* value) {
   const Variable variable = find(suffix);
   if (variable.value == nullptr) return Status::ok();
   char* end = nullptr;
   const long parsed = std::strtol(variable.value, &end, 10);
-  if (*variable.value == '\0' || *end != '\0' || parsed < low || parsed > INT_MAX)
-    return {Code::kInvalidArgument, variable.name + "='" + variable.value +
-                                        "' is not a number of at least " + std::to_string(low)};
+  if (*variable.value == '\0' || *end != '\0' || parsed < low || parsed > high)
+    return notInRange(variable, low, high);
   *value = static_cast<int>(parsed);
   return Status::ok();
 }
 
-// A knob of at least 0, in units of 1 / `scale`; 0 is off.
-Status readKnob(const std::string& suffix, double scale, int64_t* value) {
+Status readInt(const std::string& suffix, int low, int* value) {
+  return readInt(suffix, low, INT_MAX, value);
+}
+
+// A knob from 0 to `most` / `scale`, of which *value gets `scale` times as much; 0 is off.
+Status readKnob(const std::string& suffix, int64_t scale, int64_t most, int64_t* value) {
   const Variable variable = find(suffix);
   if (variable.value == nullptr) return Status::ok();
   char* end = nullptr;
   const double parsed = std::strtod(variable.value, &end);
-  if (*variable.value == '\0' || *end != '\0' || !(parsed >= 0) || parsed * scale > 1e15)
-    return {Code::kInvalidArgument,
-            variable.name + "='" + variable.value + "' is not a number of at least 0"};
-  *value = parsed == 0 ? -1 : std::max<int64_t>(1, static_cast<int64_t>(parsed * scale));
+  const double scaled = parsed * static_cast<double>(scale);
+  if (*variable.value == '\0' || *end != '\0' || !(parsed >= 0) ||
+      scaled > static_cast<double>(most))
+    return notInRange(variable, 0, most / scale);
+  *value = parsed == 0 ? -1 : std::max<int64_t>(1, static_cast<int64_t>(scaled));
   return Status::ok();
 }
 
 Status readKnobs(shm::Knobs* knobs) {
-  constexpr double kMillisecond = 1000;  // In microseconds.
-  constexpr double kSecond = 1000;       // In milliseconds.
+  constexpr int64_t kMillisecond = 1000;  // In microseconds.
+  constexpr int64_t kSecond = 1000;       // In milliseconds.
   int noChecks = 0;
   int groupsApart = 0;
   int lookBack = 0;
-  RUEDA_RETURN_IF_ERROR(readKnob("FUSION_THRESHOLD", 1, &knobs->fusionBytes));
-  RUEDA_RETURN_IF_ERROR(readKnob("CYCLE_TIME", kMillisecond, &knobs->cycleMicros));
-  RUEDA_RETURN_IF_ERROR(readKnob("STALL_CHECK_TIME_SECONDS", kSecond, &knobs->stallWarnMs));
-  RUEDA_RETURN_IF_ERROR(readKnob("STALL_SHUTDOWN_TIME_SECONDS", kSecond, &knobs->stallShutdownMs));
+  RUEDA_RETURN_IF_ERROR(readKnob("FUSION_THRESHOLD", 1, shm::kMaxFusionBytes, &knobs->fusionBytes));
+  RUEDA_RETURN_IF_ERROR(
+      readKnob("CYCLE_TIME", kMillisecond, shm::kMaxCycleMicros, &knobs->cycleMicros));
+  RUEDA_RETURN_IF_ERROR(
+      readKnob("STALL_CHECK_TIME_SECONDS", kSecond, shm::kMaxStallMs, &knobs->stallWarnMs));
+  RUEDA_RETURN_IF_ERROR(
+      readKnob("STALL_SHUTDOWN_TIME_SECONDS", kSecond, shm::kMaxStallMs, &knobs->stallShutdownMs));
   RUEDA_RETURN_IF_ERROR(readInt("STALL_CHECK_DISABLE", 0, &noChecks));
   RUEDA_RETURN_IF_ERROR(readInt("DISABLE_GROUP_FUSION", 0, &groupsApart));
-  RUEDA_RETURN_IF_ERROR(readInt("FUSION_LOOK_BACK", 0, &lookBack));
+  RUEDA_RETURN_IF_ERROR(readInt("FUSION_LOOK_BACK", 0, shm::kMaxLookBack, &lookBack));
   if (noChecks > 0) knobs->stallWarnMs = knobs->stallShutdownMs = -1;
   // 0 is off where it is said.
   if (find("DISABLE_GROUP_FUSION").value != nullptr) knobs->groupsApart = groupsApart > 0 ? 1 : -1;
@@ -111,12 +124,12 @@ Result<Options> optionsFromEnvironment() {
   RUEDA_RETURN_IF_ERROR(readInt("CROSS_SIZE", 1, &options.crossSize));
   int seconds = 30;
   int isolated = 0;
-  RUEDA_RETURN_IF_ERROR(readInt("START_TIMEOUT", 1, &seconds));
+  RUEDA_RETURN_IF_ERROR(readInt("START_TIMEOUT", 1, shm::kMaxStartTimeoutMs / 1000, &seconds));
   RUEDA_RETURN_IF_ERROR(readInt("ISOLATED", 0, &isolated));
   if (options.rank >= options.size)
     return Status(Code::kInvalidArgument, "rank " + std::to_string(options.rank) + " of a job of " +
                                               std::to_string(options.size));
-  options.startTimeoutMs = static_cast<uint32_t>(std::min(seconds, kMaxStartSeconds)) * 1000;
+  options.startTimeoutMs = static_cast<uint32_t>(seconds) * 1000;
   options.isolated = isolated != 0;
   int marksCycles = 0;
   RUEDA_RETURN_IF_ERROR(readInt("TIMELINE_MARK_CYCLES", 0, &marksCycles));

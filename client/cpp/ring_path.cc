@@ -108,7 +108,10 @@ Status RingPath::prepare(const Operation& op, Submission* submission, DirectPath
     submission->numbers.assign(static_cast<size_t>(size), op.shape[0] / size);
     if (op.splits != nullptr) submission->numbers.assign(op.splits, op.splits + op.splitCount);
   }
-  RUEDA_RETURN_IF_ERROR(placeMemory(op, &flight, submission));
+  submission->refusal = placeMemory(op, &flight, submission);
+  // All ranks learn together that this one has no memory: else they would wait for it.
+  if (submission->refusal.code() != Code::kResourceExhausted)
+    RUEDA_RETURN_IF_ERROR(submission->refusal);
   timer_.stamp(op, &flight, submission);
   bool isAmong = false;
   RUEDA_ASSIGN_OR_RETURN(submission->requestId, flights_.add(std::move(flight), &isAmong));

@@ -14,6 +14,11 @@ using shm::SubmissionEntry;
 
 namespace {
 
+// Why this rank cannot take part; empty if it can.
+std::string_view reasonOf(const Submission& submission) {
+  return std::string_view(submission.refusal.message()).substr(0, shm::kMaxReasonBytes);
+}
+
 constexpr int64_t kMostSlotsAtOnce = shm::kRingSlots / 2;
 
 }  // namespace
@@ -37,9 +42,11 @@ Status Submitter::start(const std::vector<Submission>& submissions) {
   RUEDA_RETURN_IF_ERROR(publish(submissions));
   const bool isOfAll = std::all_of(submissions.begin(), submissions.end(),
                                    [](const Submission& s) { return s.op.processSet == 0; });
-  std::atomic<uint64_t>& mine = connection_.board()->starts[rank_].count;
-  uint64_t started = mine.load(std::memory_order_relaxed);
-  if (isOfAll) mine.store(started += submissions.size(), std::memory_order_seq_cst);
+  uint64_t started = count().load(std::memory_order_relaxed);
+  // What a rank starts after it has joined is refused.
+  const bool hasJoined = (started & shm::kAllStarted) == shm::kAllStarted;
+  if (isOfAll && !hasJoined)
+    count().store(started += submissions.size(), std::memory_order_seq_cst);
   const uint32_t asleep = connection_.control()->daemonAsleep.load(std::memory_order_seq_cst);
   // In a smaller process set the counts of all say nothing about who is last.
   if (asleep != shm::kNapping &&
@@ -62,11 +69,26 @@ bool Submitter::mayBeLast(uint64_t started) const {
   return true;
 }
 
+uint64_t Submitter::beginJoin() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const uint64_t before = count().load(std::memory_order_relaxed);
+  count().store(before | shm::kAllStarted, std::memory_order_seq_cst);
+  return before;
+}
+
+void Submitter::endJoin(uint64_t before, bool hasFailed) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const uint64_t joined = before | shm::kAllStarted;
+  // Else a thread that tried to join meanwhile has failed after another one's join has ended.
+  if (count().load(std::memory_order_relaxed) == joined)
+    count().store(hasFailed ? before : joined + 1, std::memory_order_seq_cst);
+}
+
 void Submitter::hurry() {
   if (!owesDoorbell_.load()) return;
   const bool naps =
       connection_.control()->daemonAsleep.load(std::memory_order_seq_cst) == shm::kNapping;
-  const uint64_t started = connection_.board()->starts[rank_].count.load(std::memory_order_relaxed);
+  const uint64_t started = count().load(std::memory_order_relaxed);
   if (naps && (!trusts() || mayBeLast(started))) settle();
 }
 
@@ -126,6 +148,11 @@ SubmissionEntry Submitter::encode(const Submission& submission) {
   entry.inOffset = submission.input.offset;
   entry.outSegment = submission.output.segment;
   entry.outOffset = submission.output.offset;
+  if (!submission.refusal.isOk()) {
+    entry.flags |= shm::kFlagRefused;
+    entry.inSegment = static_cast<uint32_t>(submission.refusal.code());
+    entry.outSegment = static_cast<uint32_t>(reasonOf(submission).size());
+  }
   entry.extra = submission.numbers.empty() ? submission.extra : submission.numbers.size();
   entry.prescale = op.prescale;
   entry.postscale = op.postscale;
@@ -143,7 +170,7 @@ SubmissionEntry Submitter::encode(const Submission& submission) {
   append(op.shape, op.ndim * sizeof(int64_t));
   append(submission.numbers.data(), submission.numbers.size() * sizeof(int64_t));
   if (submission.submittedNs != 0) append(&submission.submittedNs, sizeof(int64_t));
-  tail_.append(op.name);
+  tail_.append(op.name).append(reasonOf(submission));
   return entry;
 }
 

@@ -23,6 +23,7 @@ struct Submission {
   Place input;
   Place output;
   std::vector<int64_t> numbers;  // An alltoall's splits, ranks of a set to add, a set to remove.
+  shm::Status refusal;  // Not ok: this rank has no memory for it; `input`, `output` mean nothing.
   uint64_t extra = 0;
   uint8_t flags = 0;
   int64_t submittedNs = 0;  // What the daemon is told of that; 0: nothing.
@@ -42,6 +43,10 @@ class Submitter {
   // As write, for operations that nobody on this rank waits for yet: leaves it to the last rank
   // that starts them to wake the daemon.
   shm::Status start(const std::vector<Submission>& submissions);
+  // This rank joins, so that nobody waits for what it starts. Returns its count, for endJoin().
+  uint64_t beginJoin();
+  // The join that began with a count of `before` has ended, on all ranks, or has failed.
+  void endJoin(uint64_t before, bool hasFailed);
   // Wakes the daemon for what start() has left to a napping one. Before this rank waits.
   void hurry();
   // Wakes the daemon if start() did not, so that it can say who is waited for. Before this rank
@@ -55,6 +60,7 @@ class Submitter {
   shm::Status awaitSpace(int64_t slots);
   bool trusts() const;
   bool mayBeLast(uint64_t started) const;
+  std::atomic<uint64_t>& count() const { return connection_.board()->starts[rank_].count; }
   shm::SubmissionEntry encode(const Submission& submission);
   void ringDoorbell();
 

@@ -23,6 +23,16 @@ constexpr uint64_t kPageBytes = 4096;  // Of the page cache, or a part of its pa
 constexpr uint64_t kFirstRoom = 64 << 10;
 constexpr uint64_t kCopyBytes = 1 << 20;  // At once, where the file is copied.
 
+// The process that writes the file, or 0. The lock is the process's, not its children's, and goes
+// with it. A file system without locks has no such answer.
+pid_t lock(int fd) {
+  struct flock all {};
+  all.l_type = F_WRLCK;
+  if (::fcntl(fd, F_SETLK, &all) == 0 || (errno != EAGAIN && errno != EACCES)) return 0;
+  if (::fcntl(fd, F_GETLK, &all) != 0 || all.l_type == F_UNLCK) return 0;
+  return all.l_pid;
+}
+
 }  // namespace
 
 Result<TraceFile> TraceFile::create(const std::string& path) {
@@ -30,16 +40,22 @@ Result<TraceFile> TraceFile::create(const std::string& path) {
     return Status::fromErrno(Code::kInvalidArgument, "cannot write the timeline '" + path + "'",
                              error);
   };
+  const auto refusedAs = [&path](const std::string& reason) {
+    return Status(Code::kInvalidArgument, "cannot write the timeline '" + path + "': " + reason);
+  };
   // Without O_NONBLOCK a FIFO that nobody reads would hold the caller up.
-  shm::Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666));
+  shm::Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666));
   if (!fd.valid()) return refused(errno);
-  struct stat status {};
-  if (::fstat(fd.get(), &status) != 0) return refused(errno);
-  if (!S_ISREG(status.st_mode))
-    return Status(Code::kInvalidArgument,
-                  "cannot write the timeline '" + path + "': it is no regular file");
+  struct stat opened {};
+  if (::fstat(fd.get(), &opened) != 0) return refused(errno);
+  if (!S_ISREG(opened.st_mode)) return refusedAs("it is no regular file");
+  if (const pid_t writer = lock(fd.get()); writer != 0)
+    return refusedAs("process " + std::to_string(writer) + " writes it");
   const std::unique_ptr<char, void (*)(void*)> real(::realpath(path.c_str(), nullptr), ::free);
-  if (real == nullptr) return refused(errno);
+  struct stat found {};
+  if (real == nullptr || ::stat(real.get(), &found) != 0) return refused(errno);
+  if (found.st_ino != opened.st_ino) return refusedAs("another process has just replaced it");
+  if (::ftruncate(fd.get(), 0) != 0) return refused(errno);
   TraceFile file(std::move(fd), real.get());
   Status begun = file.write("[\n]", 3, 0);
   if (begun.isOk()) begun = file.grow();
@@ -60,7 +76,8 @@ bool TraceFile::replace(uint64_t end) {
   shm::Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!fd.valid()) return false;
   TraceFile copy(std::move(fd), path_);
-  bool isDone = ::fchmod(copy.file_.get(), status.st_mode & 07777) == 0;
+  bool isDone =
+      lock(copy.file_.get()) == 0 && ::fchmod(copy.file_.get(), status.st_mode & 07777) == 0;
   std::string piece(std::min(end, kCopyBytes), ' ');
   const uint64_t kept = std::min(next_, end_ - 1);  // Without the bracket.
   for (uint64_t at = 0; at < kept && isDone;) {

@@ -24,7 +24,8 @@ class TraceFile {
   // Of one element.
   static constexpr size_t kMaxElementBytes = 4000;
 
-  // Makes or empties the file: "[]", with room. kInvalidArgument names path and reason.
+  // Makes or empties the file: "[]", with room. kInvalidArgument names path and reason, such as
+  // another process that writes it.
   static shm::Result<TraceFile> create(const std::string& path);
 
   // Adds JSON values of at most kMaxElementBytes each. kResourceExhausted on a failure (disk full):

@@ -95,6 +95,14 @@ std::vector<std::set<observe::WaitedFor>> Job::sleepers() const {
   return waiting;
 }
 
+std::vector<size_t> Job::countSleepers() const {
+  std::vector<size_t> counts(members.size());
+  for (size_t r = 0; r < counts.size(); ++r) counts[r] = requestWaits[r].size();
+  for (const DirectWait& wait : directWaits)
+    if (sleepsOn(wait)) ++counts[static_cast<size_t>(wait.rank)];
+  return counts;
+}
+
 std::string describeOperation(shm::OpKind kind, const std::string& name, flow::SetId set) {
   return std::string(shm::opKindName(kind)) + " '" + base::printable(name) + "'" +
          (set == 0 ? "" : " of process set " + std::to_string(set));

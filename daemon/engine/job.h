@@ -84,8 +84,9 @@ struct Job {
   void leaveBoard(flow::SetId set, int rank);
   // Whether only others can end that sleep.
   bool sleepsOn(const DirectWait& wait) const { return !wait.isWithdrawn && !hasAllPosts(wait); }
-  // What the threads of every rank sleep in, for the deadlock finder.
+  // What the threads of every rank sleep in, for the deadlock finder; and how many do.
   std::vector<std::set<observe::WaitedFor>> sleepers() const;
+  std::vector<size_t> countSleepers() const;
   // What becomes ready now waits for the end of a reduction, and is fused to fewer and larger ones.
   bool hasEnoughReducing() const { return reducing >= kReducingEnough; }
 
@@ -111,7 +112,7 @@ struct Job {
   std::map<uint64_t, GatherShare> gathers;  // By gatherKey.
   flow::TimePoint formingNoticeAt;
   std::string reportedDeadlock;  // That it is in now; empty: none.
-  bool hasThreads = false;       // Some rank says so, or slept in two operations at once.
+  bool hasThreads = false;       // Some rank says so, or its process has some that do not sleep.
   std::pair<std::string, uint64_t> seenDeadlock;    // At the last tick; as loggedDeadlock.
   std::pair<std::string, uint64_t> loggedDeadlock;  // The last log line, and opsCompleted by then.
   std::map<std::string, flow::TimePoint> nextStallLine;  // By operation.

@@ -127,6 +127,16 @@ void addPending(flow::SetId set, const negotiate::TensorTable& table,
   pending->push_back(std::move(view));
 }
 
+// The ranks whose processes have threads that are not known to sleep. A look into /proc for each.
+std::vector<int> ranksWithOthers(const Job& job, const std::vector<size_t>& asleep) {
+  std::vector<int> ranks;
+  for (size_t rank = 0; rank < asleep.size(); ++rank) {
+    const uint64_t threads = membership::threadsOf(job.members[rank].pid);
+    if (threads == 0 || threads > asleep[rank]) ranks.push_back(static_cast<int>(rank));
+  }
+  return ranks;
+}
+
 }  // namespace
 
 void untangle(Job* job) {
@@ -141,28 +151,29 @@ void reportDeadlock(Job* job, bool atTick) {
   // What is complete ends by itself.
   if (job->running > 0 || !job->runnable.empty() || job->sets.hasReady())
     return job->reportedDeadlock.clear();
-  // The usual case, cheaply: some rank is awake.
-  std::vector<bool> sleeps(job->members.size());
-  for (size_t r = 0; r < sleeps.size(); ++r) sleeps[r] = !job->requestWaits[r].empty();
-  for (const DirectWait& wait : job->directWaits)
-    if (job->sleepsOn(wait)) sleeps[static_cast<size_t>(wait.rank)] = true;
-  if (std::find(sleeps.begin(), sleeps.end(), false) != sleeps.end()) {
+  // The usual case, cheaply: no thread of some rank is known to sleep.
+  const std::vector<size_t> asleep = job->countSleepers();
+  if (std::find(asleep.begin(), asleep.end(), size_t{0}) != asleep.end()) {
     job->reportedDeadlock.clear();
     return;
   }
-  const auto sleepers = job->sleepers();
-  for (const auto& operations : sleepers) job->hasThreads |= operations.size() > 1;
-  std::pair<std::string, uint64_t> line(observe::findDeadlock(sleepers).value_or(""),
+  std::pair<std::string, uint64_t> line(observe::findDeadlock(job->sleepers()).value_or(""),
                                         job->opsCompleted);
-  // A rank of several threads may have one that is awake, which nobody can see: believed only when
-  // nothing has moved from one tick to the next.
+  // Waiters on their way from the board to the ring look awake for a moment: not a new deadlock.
+  const bool isKnown = line.first.empty() || line == job->loggedDeadlock;
   const bool isSettled = line == job->seenDeadlock;
   if (atTick) job->seenDeadlock = line;
   if (job->hasThreads && !(atTick && isSettled)) return;
+  const std::vector<int> unsure = isKnown ? std::vector<int>() : ranksWithOthers(*job, asleep);
+  job->hasThreads |= !unsure.empty();
+  if (job->hasThreads && !(atTick && isSettled)) return;
   job->reportedDeadlock = line.first;
-  // Waiters on their way from the board to the ring look awake for a moment: not a new deadlock.
-  if (line.first.empty() || line == job->loggedDeadlock) return;
-  base::logWarning("job '" + base::printable(job->id) + "' is deadlocked: " + line.first);
+  if (isKnown) return;
+  base::logWarning("job '" + base::printable(job->id) + "' " +
+                   (unsure.empty() ? "is deadlocked: " + line.first
+                                   : "may be deadlocked: " + line.first + "; ranks " +
+                                         observe::rankList(unsure) +
+                                         " have other threads, which may submit what is missing"));
   job->loggedDeadlock = std::move(line);
 }
 

@@ -16,8 +16,13 @@ namespace rueda::engine {
 // them in the ring: withdraws those direct operations. Call after every batch of submissions.
 void untangle(Job* job);
 
-// One log line when every rank of the job sleeps and no operation can complete: at once where a
-// rank has one thread, after two ticks without any progress where one has several.
+// One log line when a thread of every rank of the job sleeps in an operation, and none of these has
+// all of its ranks.
+// "is deadlocked", at once: no process of the job has a thread that does not sleep so, hence nobody
+// can submit what is missing, and it ends only when a wait has a deadline, a signal is handled, or
+// a rank goes. "may be deadlocked": some process has other threads, or the kernel does not say how
+// many. Whether they are about to submit what is missing cannot be known; said when from one tick
+// to the next nothing has moved.
 void reportDeadlock(Job* job, bool atTick);
 
 // What waits in the job, as operators see it: oldest first. Costs a look into /proc for each rank

@@ -13,6 +13,7 @@
 #include "daemon/flow/segment.h"
 #include "shm/dtype.h"
 #include "shm/rows.h"
+#include "shm/status.h"
 
 namespace rueda::flow {
 
@@ -59,6 +60,7 @@ struct Request {
   TensorSpec spec;
   TensorMemory input;
   TensorMemory output;
+  shm::Status refusal;      // Not ok: the rank cannot take part, and its text says why.
   bool fallback = false;    // Was tried on the direct path at `directIndex` first.
   bool blocking = false;    // The submitting thread waits for it.
   bool threads = false;     // The rank uses several.

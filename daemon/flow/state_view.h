@@ -42,7 +42,8 @@ struct JobView {
   uint64_t generation = 0;
   std::string state;        // "forming", "running", "failed", "ended"
   std::string failure;      // Why, when failed.
-  bool deadlocked = false;  // Every rank blocks on an operation that some other rank lacks.
+  bool deadlocked = false;  // Every rank blocks on an operation that some other rank lacks: it is
+                            // so for certain, or may be (watch.h).
   std::vector<RankView> ranks;
   std::vector<PendingView> pending;
   uint64_t opsCompleted = 0;  // Operations decided and executed by the daemon.

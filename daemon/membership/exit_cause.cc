@@ -61,14 +61,18 @@ std::string readStat(pid_t pid) {
 }  // namespace
 
 ProcessStat parseProcessStat(const std::string& text) {
-  constexpr int kFieldsBeforeStatus = 49;  // State is field 3, the wait status field 52.
+  // State is field 3, the number of threads field 20, the wait status field 52.
+  constexpr int kFieldsBeforeThreads = 16;
+  constexpr int kFieldsBeforeStatus = 31;
   ProcessStat stat;
   const size_t name = text.rfind(')');  // The command may hold anything, ')' included.
   if (name == std::string::npos) return stat;
   std::istringstream fields(text.substr(name + 1));
   fields >> stat.state;
   std::string skipped;
-  for (int i = 1; i < kFieldsBeforeStatus; ++i) fields >> skipped;
+  for (int i = 0; i < kFieldsBeforeThreads; ++i) fields >> skipped;
+  if (!(fields >> stat.threads)) stat.threads = 0;
+  for (int i = 0; i < kFieldsBeforeStatus; ++i) fields >> skipped;
   if (!(fields >> stat.waitStatus)) stat.waitStatus = -1;
   return stat;
 }
@@ -98,6 +102,8 @@ std::string exitCause(pid_t pid, int pidfd) {
   }
   return hasEnded(pidfd) ? "ended" : "closed its connection";
 }
+
+uint64_t threadsOf(pid_t pid) { return parseProcessStat(readStat(pid)).threads; }
 
 bool isStopped(pid_t pid) {
   const char state = parseProcessStat(readStat(pid)).state;

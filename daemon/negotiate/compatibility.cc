@@ -148,6 +148,16 @@ Status checkRows(const Decision& decision) {
                                " a rank-zero tensor, which has no rows"};
 }
 
+// What the rank lacks it may lack since the tensors differ: that is told first.
+Status checkRefusals(const Decision& decision) {
+  for (const Request& request : decision.requests)
+    if (!request.refusal.isOk())
+      return {request.refusal.code(), describe(decision) + ": rank " +
+                                          std::to_string(request.rank) +
+                                          " cannot take part: " + request.refusal.message()};
+  return Status::ok();
+}
+
 Status checkRoot(const Decision& decision) {
   const TensorSpec& spec = decision.spec();
   const std::vector<int>& members = *decision.members;
@@ -178,7 +188,7 @@ Status checkCompatible(const Decision& decision) {
   if (shm::reduces(spec.kind) && !shm::canReduce(spec.kind, spec.dtype, spec.op))
     return {Code::kInvalidArgument,
             describe(decision) + ": " + shm::impossibleReduction(spec.kind, spec.dtype, spec.op)};
-  return Status::ok();
+  return checkRefusals(decision);
 }
 
 }  // namespace rueda::negotiate

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Finds blocking deadlocks at once, without a timer: every rank sleeps, and no operation has all of
-// them. Pure.
+// Finds blocking deadlocks at once, without a timer: a thread of every rank sleeps, and no
+// operation has all of them. It knows nothing of threads that do not sleep. Pure.
 
 #include <optional>
 #include <set>

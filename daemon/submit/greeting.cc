@@ -10,21 +10,27 @@ using shm::Status;
 
 namespace {
 
-constexpr uint32_t kMinStartTimeoutMs = 100;
-constexpr uint32_t kMaxStartTimeoutMs = 24u * 3600 * 1000;
-constexpr int64_t kMaxFusionBytes = int64_t{1} << 40;
-constexpr int64_t kMaxCycleMicros = 1000 * 1000;
-constexpr int64_t kMaxStallMs = int64_t{30} * 24 * 3600 * 1000;
-constexpr int32_t kMaxLookBack = 256;
-
-// Numbers out of range become the nearest that is allowed.
-shm::Knobs clamped(shm::Knobs knobs) {
-  knobs.fusionBytes = std::clamp<int64_t>(knobs.fusionBytes, -1, kMaxFusionBytes);
-  knobs.cycleMicros = std::clamp<int64_t>(knobs.cycleMicros, -1, kMaxCycleMicros);
-  knobs.stallWarnMs = std::clamp<int64_t>(knobs.stallWarnMs, -1, kMaxStallMs);
-  knobs.stallShutdownMs = std::clamp<int64_t>(knobs.stallShutdownMs, -1, kMaxStallMs);
-  knobs.fusionLookBack = std::clamp(knobs.fusionLookBack, -1, kMaxLookBack);
-  return knobs;
+Status checkRanges(const shm::Hello& hello) {
+  const shm::Knobs& knobs = hello.knobs;
+  const struct {
+    const char* name;
+    int64_t value, least, most;
+  } ranges[] = {
+      {"start timeout in ms", hello.startTimeoutMs, 1, shm::kMaxStartTimeoutMs},
+      {"fusion threshold in bytes", knobs.fusionBytes, -1, shm::kMaxFusionBytes},
+      {"cycle time in us", knobs.cycleMicros, -1, shm::kMaxCycleMicros},
+      {"stall check time in ms", knobs.stallWarnMs, -1, shm::kMaxStallMs},
+      {"stall shutdown time in ms", knobs.stallShutdownMs, -1, shm::kMaxStallMs},
+      {"choice of groups apart", knobs.groupsApart, -1, 1},
+      {"fusion look-back", knobs.fusionLookBack, -1, shm::kMaxLookBack},
+  };
+  for (const auto& range : ranges)
+    if (range.value < range.least || range.value > range.most)
+      return {Code::kInvalidArgument, "a " + std::string(range.name) + " of " +
+                                          std::to_string(range.value) + ": it may be from " +
+                                          std::to_string(range.least) + " to " +
+                                          std::to_string(range.most)};
+  return Status::ok();
 }
 
 // Hellos of other versions have other sizes, but say the same at their beginning.
@@ -73,13 +79,14 @@ shm::Result<Greeting> parseGreeting(const shm::Packet& packet) {
   g.size = hello->size;
   g.localRank = hello->localRank;
   g.localSize = hello->localSize;
-  g.startTimeoutMs = std::clamp(hello->startTimeoutMs, kMinStartTimeoutMs, kMaxStartTimeoutMs);
+  g.startTimeoutMs = hello->startTimeoutMs;
   g.isolated = hello->isolated != 0;
-  g.knobs = clamped(hello->knobs);
+  g.knobs = hello->knobs;
   if (g.job.empty() || g.job.size() == sizeof hello->job)
     return Status(Code::kInvalidArgument, "a job id has 1 to 127 bytes");
   if (g.hostname.size() == sizeof hello->hostname)
     return Status(Code::kInvalidArgument, "a host name has at most 255 bytes");
+  RUEDA_RETURN_IF_ERROR(checkRanges(*hello));
   RUEDA_RETURN_IF_ERROR(checkTopology(g));
   return g;
 }

@@ -35,6 +35,18 @@ Status parseShape(const SubmissionEntry& entry, const std::string& tail, TensorS
   return Status::ok();
 }
 
+// Why the rank cannot take part. Only what has memory can lack it.
+Status takeRefusal(const SubmissionEntry& entry, const std::string& reason,
+                   flow::Request* request) {
+  const auto code = static_cast<Code>(entry.inSegment);
+  if (code != Code::kResourceExhausted || shm::isAgreement(request->spec.kind))
+    return broken(std::string(shm::opKindName(request->spec.kind)) + " '" +
+                  base::printable(request->name) + "' refused with code " +
+                  std::to_string(entry.inSegment));
+  request->refusal = {code, base::printable(reason)};
+  return Status::ok();
+}
+
 int64_t readStamp(const SubmissionEntry& entry, const std::string& tail) {
   int64_t stamp = 0;
   if (shm::isStamped(entry))
@@ -162,7 +174,7 @@ Result<Item> toRequest(const SubmissionEntry& entry, const std::string& tail,
                        const Origin& origin) {
   flow::Request request;
   request.requestId = entry.requestId;
-  request.name = tail.substr(shm::numberBytes(entry));
+  request.name = tail.substr(shm::numberBytes(entry), entry.nameBytes);
   request.fallback = (entry.flags & shm::kFlagFallback) != 0;
   request.blocking = (entry.flags & shm::kFlagBlocking) != 0;
   request.threads = (entry.flags & shm::kFlagThreads) != 0;
@@ -182,10 +194,14 @@ Result<Item> toRequest(const SubmissionEntry& entry, const std::string& tail,
   const auto place = origin.placeIn(entry.processSet);
   if (!place) return Item(Invalid{entry.requestId, notInSet(request, origin.rank)});
   request.place = place->place;
+  if (shm::isRefused(entry))
+    RUEDA_RETURN_IF_ERROR(
+        takeRefusal(entry, tail.substr(shm::numberBytes(entry) + entry.nameBytes), &request));
   // A scalar has no rows: the ranks are told together.
   if (shm::needsRows(kind) && request.spec.shape.empty()) return Item(std::move(request));
   RUEDA_RETURN_IF_ERROR(takeNumbers(readNumbers(entry, tail), &request, place->size));
-  RUEDA_RETURN_IF_ERROR(resolveMemory(entry, origin, place->size, &request));
+  if (request.refusal.isOk())
+    RUEDA_RETURN_IF_ERROR(resolveMemory(entry, origin, place->size, &request));
   return Item(std::move(request));
 }
 
@@ -214,6 +230,14 @@ Result<Item> toFetch(const SubmissionEntry& entry, const SegmentLookup& lookup) 
   return Item(std::move(fetch));
 }
 
+Status tooLong(const SubmissionEntry& entry) {
+  if (shm::reasonBytes(entry) > shm::kMaxReasonBytes)
+    return broken("a reason of " + std::to_string(shm::reasonBytes(entry)) + " bytes");
+  return broken(std::to_string(entry.ndim) + " dimensions, " +
+                std::to_string(shm::numbersOf(entry)) + " numbers or a name of " +
+                std::to_string(entry.nameBytes) + " bytes");
+}
+
 }  // namespace
 
 Result<Item> parseSubmission(const shm::RingConsumer& ring, int64_t available, const Origin& origin,
@@ -221,10 +245,7 @@ Result<Item> parseSubmission(const shm::RingConsumer& ring, int64_t available, c
   SubmissionEntry entry;
   ring.peek(0, &entry);
   const auto bytes = shm::tailBytes(entry);
-  if (!bytes)
-    return broken(std::to_string(entry.ndim) + " dimensions, " +
-                  std::to_string(shm::numbersOf(entry)) + " numbers or a name of " +
-                  std::to_string(entry.nameBytes) + " bytes");
+  if (!bytes) return tooLong(entry);
   *slots = shm::slotsFor<SubmissionEntry>(*bytes);
   if (int64_t{*slots} > available) return broken("submission whose tail was not published with it");
   std::string tail;

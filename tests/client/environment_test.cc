@@ -152,8 +152,8 @@ TEST_CASE("what is no number, or none that can be, is refused by name and value"
       GENERATE("", "x", "1x", "1.5", "0x1", "-1", "2147483648", "99999999999999999999", "1 ");
   CHECK(refusal({{"RUEDA_RANK", wrong}, {"RUEDA_SIZE", "4"}}) ==
         "RUEDA_RANK='" + wrong + "' is not a number of at least 0");
-  CHECK(refusal({{"HOROVOD_START_TIMEOUT", wrong}}) ==
-        "HOROVOD_START_TIMEOUT='" + wrong + "' is not a number of at least 1");
+  CHECK(refusal({{"HOROVOD_TIMELINE_MARK_CYCLES", wrong}}) ==
+        "HOROVOD_TIMELINE_MARK_CYCLES='" + wrong + "' is not a number of at least 0");
 }
 
 TEST_CASE("a rank is less than its size") {
@@ -161,11 +161,44 @@ TEST_CASE("a rank is less than its size") {
   CHECK(refusal({{"RUEDA_RANK", "0"}, {"RUEDA_SIZE", "0"}}) != "");
 }
 
-TEST_CASE("a start timeout of many years is long, not short") {
-  // Once its milliseconds wrapped around 32 bits.
-  const std::map<std::string, std::string> variables = {{"RUEDA_START_TIMEOUT", "4294968"}};
-  const Environment environment(variables);
-  CHECK(optionsFromEnvironment().value().startTimeoutMs >= 24u * 3600 * 1000);
+// Once a cycle time above a second became one second, and nobody was told; and a start timeout
+// wrapped around 32 bits of milliseconds.
+TEST_CASE("the most that a variable may be is taken as it is, and more is refused with the range") {
+  struct Variant {
+    std::string suffix;
+    std::string most, more;
+    int64_t taken;
+    int64_t (*field)(const Options&);
+    std::string range;
+  };
+  const Variant variants[] = {
+      {"CYCLE_TIME", "1000", "1000.1", 1000000,
+       [](const Options& o) { return o.knobs.cycleMicros; }, "0 to 1000"},
+      {"FUSION_THRESHOLD", "1099511627776", "1099511627777", int64_t{1} << 40,
+       [](const Options& o) { return o.knobs.fusionBytes; }, "0 to 1099511627776"},
+      {"STALL_CHECK_TIME_SECONDS", "2592000", "2592001", 2592000000,
+       [](const Options& o) { return o.knobs.stallWarnMs; }, "0 to 2592000"},
+      {"STALL_SHUTDOWN_TIME_SECONDS", "2592000", "1e300", 2592000000,
+       [](const Options& o) { return o.knobs.stallShutdownMs; }, "0 to 2592000"},
+      {"FUSION_LOOK_BACK", "256", "257", 256,
+       [](const Options& o) { return int64_t{o.knobs.fusionLookBack}; }, "0 to 256"},
+      {"START_TIMEOUT", "4294967", "4294968", 4294967000,
+       [](const Options& o) { return int64_t{o.startTimeoutMs}; }, "1 to 4294967"},
+  };
+  for (const Variant& variant : variants)
+    for (const std::string prefix : {"RUEDA_", "HOROVOD_"}) {
+      const std::string name = prefix + variant.suffix;
+      CAPTURE(name);
+      {
+        const Environment environment(std::map<std::string, std::string>{{name, variant.most}});
+        const auto options = optionsFromEnvironment();
+        REQUIRE(options.isOk());
+        CHECK(variant.field(options.value()) == variant.taken);
+      }
+      for (const std::string& wrong : {variant.more, std::string("inf"), std::string("-1")})
+        CHECK(refusal({{name, wrong}}) ==
+              name + "='" + wrong + "' is not a number from " + variant.range);
+    }
 }
 
 TEST_CASE("knobs are read in their units, 0 is off, and nonsense is named") {
@@ -185,7 +218,7 @@ TEST_CASE("knobs are read in their units, 0 is off, and nonsense is named") {
   CHECK(knobs.groupsApart == 1);
   CHECK(knobs.fusionLookBack == 0);
   CHECK(refusal({{"RUEDA_CYCLE_TIME", "-1"}}) ==
-        "RUEDA_CYCLE_TIME='-1' is not a number of at least 0");
+        "RUEDA_CYCLE_TIME='-1' is not a number from 0 to 1000");
   CHECK(refusal({{"HOROVOD_FUSION_THRESHOLD", "much"}}) ==
-        "HOROVOD_FUSION_THRESHOLD='much' is not a number of at least 0");
+        "HOROVOD_FUSION_THRESHOLD='much' is not a number from 0 to 1099511627776");
 }

@@ -122,6 +122,29 @@ TEST_CASE("where the disk is full the file ends in valid JSON") {
   CHECK(traceOf(path).size() == added);
 }
 
+// It used to be emptied under the first one, and both wrote into it.
+TEST_CASE("a file that another process writes is refused, and stays as it is") {
+  const TempDir folder;
+  const std::string path = folder.file("t.json");
+  for (const size_t elements : {0, 100}) {  // With 100 the file has been replaced by a copy.
+    rueda::kit::Child writer([&] {
+      auto file = TraceFile::create(path);
+      for (size_t i = 0; file.isOk() && i < elements; ++i)
+        if (!file.value().add({element(i, 3000)}).isOk()) return 1;
+      ::raise(SIGSTOP);
+      return 0;
+    });
+    writer.awaitStop();
+    const std::string before = textOf(path);
+    REQUIRE(!before.empty());
+    CHECK(TraceFile::create(path).status().message() ==
+          "cannot write the timeline '" + path + "': process " + std::to_string(writer.pid()) +
+              " writes it");
+    CHECK(textOf(path) == before);
+  }
+  CHECK(TraceFile::create(path).isOk());  // The writers have been killed.
+}
+
 TEST_CASE("a kill at any moment leaves valid JSON") {
   const TempDir folder;
   const std::string path = folder.file("t.json");

@@ -2,11 +2,15 @@
 
 // Ranks that run out of data, over real clients and the engine.
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cstring>
+#include <thread>
+#include <utility>
 
 #include "tests/kit/daemon_fixture.h"
+#include "tests/kit/hostile_client.h"
 #include "tests/kit/operations.h"
 
 namespace {
@@ -14,6 +18,7 @@ namespace {
 using rueda::client::Client;
 using rueda::client::Operation;
 using rueda::kit::DaemonFixture;
+using rueda::kit::HostileClient;
 using rueda::kit::problem;
 using rueda::kit::runRanks;
 using rueda::shm::Code;
@@ -186,4 +191,65 @@ TEST_CASE("a rank leaves while others have joined: they learn of it") {
     return last.status().code() == Code::kShutDown ? "" : last.status().toString();
   };
   CHECK(runRanks(daemon, 3, body) == "rank 1: leaves\n");
+}
+
+namespace {
+
+// Starts operations of these names, one after the other has ended.
+std::string startAll(Client& client, const std::vector<std::string>& names) {
+  std::string wrong;
+  for (const std::string& name : names) {
+    float value = 1;
+    std::vector<uint64_t> handles;
+    const Status begun = client.submit({rueda::kit::allreduce(name, {}, &value, &value)}, &handles);
+    wrong += problem("submit", begun.isOk() ? client.wait(handles[0], milliseconds(0)) : begun);
+  }
+  return wrong;
+}
+
+}  // namespace
+
+// Once the rank that had started more for ever took itself for one that is never last, and the
+// others woke the daemon each for itself.
+TEST_CASE("after a join ranks count what they start from the same number again") {
+  DaemonFixture daemon;
+  HostileClient witness(daemon.socket());  // A rank that has joined, and looks at the board.
+  std::atomic<int> begun{0};               // Joins of the rank that has fewer steps.
+  std::atomic<int> ended{0};
+  std::atomic<int> looked{0};
+  std::string wrong[2];
+  const auto runRank = [&](int rank) {
+    auto opened = Client::open(daemon.options(rank, 3));
+    if (!opened.isOk()) wrong[rank] = problem("open", opened.status());
+    for (int round = 0; round < 2; ++round) {
+      // Rank 0 has more steps in the first round, rank 1 in the second.
+      if (opened.isOk()) {
+        Client& client = *opened.value();
+        wrong[rank] += startAll(client, {"a", "b"});
+        if (rank != round) ++begun;
+        while (begun.load() <= round) std::this_thread::yield();
+        if (rank == round) wrong[rank] += startAll(client, {"c", "d", "e"});
+        wrong[rank] += problem("join", client.join(0, false).status());
+      }
+      ++ended;
+      while (looked.load() <= round) std::this_thread::yield();
+    }
+  };
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 2; ++rank) ranks.emplace_back(runRank, rank);
+  bool isThere = witness.join(2, 3) && witness.awaitJob();
+  for (int round = 0; round < 2; ++round) {
+    rueda::shm::SubmissionEntry join = rueda::kit::allreduceEntry(round + 1u, 0);
+    join.kind = static_cast<uint8_t>(OpKind::kJoin);
+    if (isThere) witness.submit(join, {}, ".join");
+    while (ended.load() < 2 * round + 2) std::this_thread::yield();
+    isThere = isThere && witness.completion().has_value();
+    const auto countOf = [&](int rank) { return witness.board()->starts[rank].count.load(); };
+    CHECK((isThere && countOf(0) > 0));
+    CHECK((isThere && countOf(0) == countOf(1)));
+    ++looked;
+  }
+  for (std::thread& rank : ranks) rank.join();
+  CHECK(isThere);
+  CHECK(wrong[0] + wrong[1] == "");
 }

@@ -7,96 +7,23 @@
 #include <catch2/catch.hpp>
 
 #include "daemon/base/log.h"
+#include "tests/engine/made_job.h"
 #include "tests/kit/capture_stderr.h"
 #include "tests/kit/child.h"
-#include "tests/kit/flow_maker.h"
 
 namespace {
 
 using namespace std::chrono_literals;
-using rueda::engine::DirectWait;
-using rueda::engine::Job;
-using rueda::engine::Member;
 using rueda::engine::pendingOf;
-using rueda::flow::PendingView;
+using rueda::engine::test::kStart;
+using rueda::engine::test::Made;
 using rueda::flow::Request;
-using rueda::flow::SetId;
 using rueda::flow::TimePoint;
-using rueda::shm::Board;
-using rueda::shm::tagged;
-
-const TimePoint kStart = TimePoint{} + 1h;
-
-// A running job whose board the test can write, as ranks do.
-class Made {
- public:
-  explicit Made(int size)
-      : job(1, 1000, "train", size, false,
-            std::move(rueda::membership::BoardKeeper::create()).value()),
-        mapping_(std::move(rueda::shm::Mapping::map(job.boards.fd(), rueda::shm::kBoardsBytes))
-                     .value()) {
-    job.state = Job::State::kRunning;
-    for (Member& member : job.members) {
-      member.state = Member::State::kRunning;
-      member.pid = ::getpid();
-      member.host = "a";
-    }
-  }
-  void submit(int rank, const std::string& name, TimePoint when = kStart, bool blocking = true,
-              SetId set = 0) {
-    Request request = rueda::kit::makeRequest(rank, name, 4);
-    request.set = set;
-    request.place = *job.sets.find(set)->placeOf(rank);
-    request.requestId = ++nextId_;
-    request.arrived = when;
-    REQUIRE(job.sets.add(&request).isOk());
-    if (blocking)
-      job.requestWaits[static_cast<size_t>(rank)][nextId_] = {"allreduce '" + name + "'",
-                                                              job.members.size()};
-  }
-  void post(int rank, uint32_t index, SetId set = 0) {
-    const int place = *job.sets.find(set)->placeOf(rank);
-    board(set)->posts[index & 1][place].word.store(tagged(index, 99));
-  }
-  // Rank has posted and sleeps.
-  void sleep(int rank, uint32_t index, const std::string& name, TimePoint when = kStart,
-             SetId set = 0) {
-    post(rank, index, set);
-    DirectWait wait;
-    wait.rank = rank;
-    wait.set = set;
-    wait.noteId = ++nextId_;
-    wait.index = index;
-    wait.name = name;
-    wait.since = when;
-    job.directWaits.push_back(wait);
-  }
-  bool isWithdrawn(uint32_t index, SetId set = 0) {
-    return board(set)->withdrawals[index & 1].verdict.load() ==
-           tagged(index, rueda::shm::kVerdictWithdrawn);
-  }
-
-  Job job;
-
- private:
-  Board* board(SetId set) {
-    return reinterpret_cast<Board*>(mapping_.data() + set * rueda::shm::kBoardBytes);
-  }
-  rueda::shm::Mapping mapping_;
-  uint64_t nextId_ = 0;
-};
 
 std::string stallLines(Made* made, TimePoint now, std::chrono::milliseconds after = 1s) {
   rueda::base::initLog(rueda::base::LogLevel::kWarning, true);
   rueda::kit::CaptureStderr capture;
   reportStalls(&made->job, now, after);
-  return capture.text();
-}
-
-std::string deadlockLines(Made* made, bool atTick = false) {
-  rueda::base::initLog(rueda::base::LogLevel::kWarning, true);
-  rueda::kit::CaptureStderr capture;
-  reportDeadlock(&made->job, atTick);
   return capture.text();
 }
 
@@ -298,93 +225,6 @@ TEST_CASE("a sum at work is no stall") {
   made.sleep(0, 1, "x");
   made.post(1, 1);
   CHECK(stallLines(&made, kStart + 10s) == "");
-}
-
-TEST_CASE("a deadlock is logged when the last rank goes to sleep, and once") {
-  Made made(2);
-  made.submit(0, "a");
-  CHECK(deadlockLines(&made) == "");
-  made.sleep(1, 1, "b");
-  CHECK_THAT(deadlockLines(&made),
-             Catch::Contains("job 'train' is deadlocked: rank 0 waits for allreduce 'a'; rank 1 "
-                             "waits for allreduce 'b'"));
-  CHECK_FALSE(made.job.reportedDeadlock.empty());
-  CHECK(deadlockLines(&made) == "");
-}
-
-// One rank blocks in an operation that the other has started: on its way to the ring it looked as
-// if it slept for ever, and a job that went on at once was called deadlocked.
-TEST_CASE("a waiter that has been sent to the ring does not sleep") {
-  Made made(2);
-  made.submit(1, "x", kStart, false);
-  made.submit(1, "z");
-  made.sleep(0, 1, "x");
-  untangle(&made.job);
-  CHECK(deadlockLines(&made) == "");
-  CHECK(made.job.reportedDeadlock.empty());
-  CHECK(made.job.sleepers()[0].empty());
-  // It comes to the ring, and blocks for something else there.
-  made.job.directWaits.clear();
-  made.submit(0, "y");
-  CHECK_THAT(deadlockLines(&made), Catch::Contains("is deadlocked"));
-}
-
-TEST_CASE("of ranks that say they have threads a deadlock is believed when nothing moves") {
-  // Once the first sleep of one thread, while the other was about to submit, was a deadlock.
-  Made made(2);
-  made.job.hasThreads = true;
-  made.submit(0, "a");
-  made.sleep(1, 1, "b");
-  CHECK(deadlockLines(&made) == "");
-  CHECK(deadlockLines(&made, true) == "");
-  CHECK_THAT(deadlockLines(&made, true), Catch::Contains("job 'train' is deadlocked"));
-}
-
-TEST_CASE("no deadlock while an operation runs, or when all have posted") {
-  Made made(2);
-  made.submit(0, "a");
-  made.sleep(1, 1, "b");
-  made.job.running = 1;
-  CHECK(deadlockLines(&made) == "");
-  made.job.running = 0;
-  made.post(0, 1);  // Another thread of rank 0 is on the board.
-  CHECK(deadlockLines(&made) == "");
-  CHECK(made.job.reportedDeadlock.empty());
-}
-
-// Ranks with several blocking threads were called deadlocked again and again while another of their
-// threads was awake: up to a hundred lines in a second.
-TEST_CASE("a rank with several threads is deadlocked only when nothing moves between two ticks") {
-  Made made(2);
-  made.submit(0, "a");
-  made.submit(0, "b");
-  made.submit(1, "c");
-  CHECK(deadlockLines(&made).empty());
-  CHECK(deadlockLines(&made, true).empty());
-  SECTION("nothing moved") {
-    CHECK(deadlockLines(&made, true).find("is deadlocked") != std::string::npos);
-    CHECK(deadlockLines(&made, true).empty());
-  }
-  SECTION("an operation has ended in between") {
-    ++made.job.opsCompleted;
-    CHECK(deadlockLines(&made, true).empty());
-  }
-}
-
-TEST_CASE("what a join has completed is no deadlock, though it has not run yet") {
-  // The rank that joined and the one that blocks both sleep, and neither has all ranks.
-  Made made(2);
-  Request join = rueda::kit::makeRequest(0, ".join");
-  join.spec.kind = rueda::shm::OpKind::kJoin;
-  REQUIRE(made.job.sets.add(&join).isOk());
-  made.job.requestWaits[0][77] = {"join '.join'", 2};
-  made.submit(1, "x");
-  REQUIRE(made.job.sets.hasReady());
-  rueda::engine::reportDeadlock(&made.job, true);
-  CHECK(made.job.reportedDeadlock.empty());
-  made.job.runnable = made.job.sets.takeReady();  // Waits for the end of a cycle.
-  rueda::engine::reportDeadlock(&made.job, true);
-  CHECK(made.job.reportedDeadlock.empty());
 }
 
 TEST_CASE("a join may wait for ranks that run, but not for one that is stopped") {

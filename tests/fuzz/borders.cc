@@ -52,11 +52,20 @@ std::string checkRows(const flow::TensorSpec& spec) {
   return "";
 }
 
+// A rank that cannot take part says why, and brings nothing.
+std::string checkRefused(const flow::Request& request) {
+  if (request.refusal.code() != Code::kResourceExhausted) return "a refusal of another kind";
+  if (request.refusal.message().size() > size_t{4} * shm::kMaxReasonBytes) return "a long reason";
+  const bool isTold = !shm::isAgreement(request.spec.kind);
+  return isTold && !request.input.segment && !request.output.segment ? "" : "refused with memory";
+}
+
 struct ItemCheck {
   std::string operator()(const flow::Request& request) const {
     if (request.name.size() > shm::kMaxNameBytes) return "a long name";
     if (request.groupSize < 1 || request.groupSize > shm::kMaxInFlight) return "a group too large";
     std::string wrong = checkSpec(request.spec);
+    if (wrong.empty() && !request.refusal.isOk()) return checkRefused(request);
     if (!wrong.empty() || shm::isAgreement(request.spec.kind)) return wrong;
     // Refused when the ranks are compared; its memory is not looked at.
     if (shm::needsRows(request.spec.kind) && request.spec.shape.empty())
@@ -163,7 +172,8 @@ std::string checkGreeting(const uint8_t* data, size_t size, int* accepted) {
     return "an impossible rank";
   if (g.localSize != g.size || g.localRank < 0 || g.localRank >= g.localSize)
     return "an impossible local rank";
-  return g.startTimeoutMs == 0 || g.startTimeoutMs > 24u * 3600 * 1000 ? "an endless start" : "";
+  if (g.startTimeoutMs == 0) return "no time to start";
+  return g.knobs.cycleMicros > shm::kMaxCycleMicros ? "an endless cycle" : "";
 }
 
 }  // namespace rueda::fuzz

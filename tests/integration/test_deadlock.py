@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks that wait for each other's operations: logged at once, with who waits for what."""
 
+import threading
 import time
 
 import pytest
@@ -90,6 +91,36 @@ def test_a_deadlock_that_a_deadline_resolves_is_over(daemon):
         group.tell()
         # The second may get its sum from the first before its own deadline.
         assert native.DEADLINE_EXCEEDED in group.results()
+
+
+def _come_late(rank):
+    """One thread waits; another, which the daemon has not heard of, brings what the others lack."""
+    with rank.open() as session:
+        session.barrier()
+        mine, other = ('a', 'b') if rank.number == 0 else ('b', 'a')
+        buffers = {name: session.alloc(100).fill(rank.number) for name in 'ab'}
+
+        def bring():
+            rank.hear()
+            session.wait(session.submit(native.make_op(native.ALLREDUCE, other, buffers[other])))
+
+        thread = threading.Thread(target=bring)
+        thread.start()
+        rank.tell()
+        session.run(native.make_op(native.ALLREDUCE, mine, buffers[mine]))
+        thread.join()
+        return buffers['a'].holds(1) and buffers['b'].holds(1)
+
+
+def test_a_thread_that_comes_late_makes_it_no_deadlock(daemon):
+    """Once the line said that the job was deadlocked, and it went on."""
+    with ranks.Group(daemon.socket, 2, _come_late) as group:
+        group.hear()
+        line = daemon.await_log('may be deadlocked', 5)
+        assert 'ranks [0, 1] have other threads' in line, line
+        group.tell()
+        assert group.results() == [True, True]
+    assert daemon.log('is deadlocked') == []
 
 
 def _uneven(rank):

@@ -89,6 +89,18 @@ _ENTRIES = {
     'overlap': (submission(shape=(100,), memory=(1, 1, 0, 4)), 'overlap partly'),
     'huge group': (submission(op=3, group=(16385, 1)), 'group of 16385'),
     'greatest group': (submission(op=3, group=(0xffffffff, 1)), 'group of 4294967295'),
+    'refused with no code': (submission(shape=(4,), flags=128), 'refused with code 0'),
+    'refused as lost': (submission(shape=(4,), flags=128, memory=(4, 0, 0, 0)),
+                        'refused with code 4'),
+    'refused with any code': (submission(shape=(4,), flags=128, memory=(0xffffffff, 0, 0, 0)),
+                              'refused with code 4294967295'),
+    'a barrier without memory': (submission(op=3, flags=128, memory=(9, 0, 0, 0)),
+                                 "barrier 'x' refused"),
+    'a reason of 201 bytes': (submission(flags=128, memory=(9, 201, 0, 0)), 'a reason of 201'),
+    'a reason without end': (submission(flags=128, memory=(9, 0xffffffff, 0, 0)),
+                             'a reason of 4294967295'),
+    'a reason not there': (submission(flags=128, memory=(9, 200, 0, 0)),
+                           'whose tail was not published'),
     'fetch to nowhere': (submission(kind=hostile.FETCH, fetch=1, memory=(0, 7, 0, 0)),
                          'segment 7 is not one of'),
 }
@@ -115,7 +127,9 @@ _HARMLESS = {
     'the set of all away': (submission(op=8, numbers=(0,)), native.INVALID_ARGUMENT),
     'no set away': (submission(op=8, numbers=(5,)), native.INVALID_ARGUMENT),
     'join': (submission(op=6, priority=-(1 << 31)), native.OK),
-    'join again': (submission(op=6, flags=255), native.OK),
+    'join again': (submission(op=6, flags=127), native.OK),
+    'no memory': (submission(shape=(2,), flags=128, memory=(9, 1, 0, 0), name_bytes=0),
+                  native.RESOURCE_EXHAUSTED),
     'adasum of integers': (submission(dtype=4, reduce_op=2, shape=(2,), memory=(1, 1, 0, 0)),
                            native.INVALID_ARGUMENT),
     'adasum': (submission(reduce_op=2, shape=(9,), memory=(1, 1, 0, 0)), native.OK),
@@ -131,7 +145,7 @@ _HARMLESS = {
     'name of zeros': (submission(op=3, name=bytes(40)), native.OK),
     'greatest id': (submission(op=3, request=(1 << 64) - 1), native.OK),
     'zero elements': (submission(shape=(0, 1 << 40)), native.OK),
-    'flags': (submission(op=3, flags=255, direct=0xffffffff), native.OK),
+    'flags': (submission(op=3, flags=127, direct=0xffffffff), native.OK),
 }
 
 

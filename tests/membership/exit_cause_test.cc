@@ -28,12 +28,14 @@ TEST_CASE("a process's stat line is read behind whatever its command is called")
   const auto command = GENERATE(as<std::string>(), "python3", "a b", "x) R 1 2 (", ")))", "");
   const auto stat = membership::parseProcessStat(statOf(command, 'Z', 9));
   REQUIRE(stat.state == 'Z');
+  REQUIRE(stat.threads == 20);
   REQUIRE(stat.waitStatus == 9);
 }
 
 TEST_CASE("a stat line that is cut short has no wait status") {
   REQUIRE(membership::parseProcessStat("").state == '?');
   REQUIRE(membership::parseProcessStat("1 (x) S 1 2 3").state == 'S');
+  REQUIRE(membership::parseProcessStat("1 (x) S 1 2 3").threads == 0);
   REQUIRE(membership::parseProcessStat("1 (x) S 1 2 3").waitStatus == -1);
 }
 

@@ -167,3 +167,17 @@ TEST_CASE("scales that are no numbers agree when they are written alike") {
   requests[1].spec.prescale = 1;
   CHECK(checkCompatible(rueda::kit::makeDecision(requests)).code() == Code::kMismatch);
 }
+
+TEST_CASE("a rank that cannot take part is named with its reason, unless its tensor differs") {
+  const auto refuse = [](Request* request) {
+    request->refusal = {Code::kResourceExhausted, "no memory for 16 bytes"};
+  };
+  const Status refused = check(OpKind::kAllreduce, refuse);
+  CHECK(refused.code() == Code::kResourceExhausted);
+  CHECK(refused.message() == "allreduce 'x': rank 2 cannot take part: no memory for 16 bytes");
+  const Status differs = check(OpKind::kAllreduce, [&refuse](Request* request) {
+    refuse(request);
+    setShape(request, {5});
+  });
+  CHECK(differs.code() == Code::kMismatch);
+}

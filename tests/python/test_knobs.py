@@ -69,6 +69,7 @@ def test_knobs_of_fusion_change_no_result(ranks, name, value):
 
 
 @pytest.mark.parametrize('name, value', [('FUSION_THRESHOLD', '-1'), ('CYCLE_TIME', 'fast'),
+                                         ('CYCLE_TIME', '1000.5'),
                                          ('STALL_CHECK_TIME_SECONDS', 'nan')])
 def test_a_knob_that_means_nothing_is_named(name, value):
     with env(**{'RUEDA_' + name: value}):

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import signal
 import time
 
@@ -263,6 +264,44 @@ def test_a_path_that_cannot_be_written_is_one_line(python):
     assert result.returncode == 0 and result.stdout == '1.0\n1.0\n'
     assert result.stderr == ("rueda: cannot write the timeline '/nowhere/t.json': No such file or "
                              'directory; the job runs without one\n')
+
+
+SPLIT = '''
+import os, pathlib, sys, time
+import torch
+import rueda.torch as hvd
+half = int(os.environ['HOROVOD_RANK']) // 2
+folder = pathlib.Path(sys.argv[1])
+
+def await_file(name):
+    while not (folder / name).exists():
+        time.sleep(0.01)
+
+def init_and_sum(first):
+    if first == 0:
+        hvd.init(comm=[2 * half, 2 * half + 1])
+    for i in range(first, first + 300):  # More than the file has room for at first.
+        hvd.allreduce(torch.ones(1), name=f'half {half} {i}')
+
+if half:
+    await_file('first')
+init_and_sum(0)
+(folder / ('second' if half else 'first')).touch()
+if not half:
+    await_file('second')
+    init_and_sum(300)
+'''
+
+
+def test_two_worlds_do_not_write_one_file(python, tmp_path):
+    """Rank 0 of the second one used to empty it, and then both wrote to the same places."""
+    path = tmp_path / 'timeline.json'
+    result = python(SPLIT, str(tmp_path), launch=['-np', '4'], env={'HOROVOD_TIMELINE': str(path)})
+    assert result.returncode == 0, result.stderr
+    assert re.fullmatch(r"rueda: cannot write the timeline '.*': process \d+ writes it; the job "
+                        'runs without one\n', result.stderr)
+    assert {name for name in by_name(read(path)) if 'half' in name} == {
+        f'allreduce.half 0 {i}' for i in range(600)}
 
 
 def test_a_lone_process_has_one(python, tmp_path, monkeypatch):

@@ -103,6 +103,18 @@ TEST_CASE("the tail of a submission has dimensions, numbers, a stamp and the nam
   }
 }
 
+TEST_CASE("the reason of a refused submission follows the name, only where one can be refused") {
+  SubmissionEntry entry = submission(1, 0, 4);
+  entry.outSegment = kMaxReasonBytes;
+  CHECK(tailBytes(entry) == 8 + 4);
+  entry.flags = kFlagRefused;
+  CHECK(tailBytes(entry) == 8 + 4 + 200);
+  ++entry.outSegment;
+  CHECK_FALSE(tailBytes(entry));
+  entry.type = static_cast<uint8_t>(EntryType::kFetch);
+  CHECK(tailBytes(entry) == 8 + 4);
+}
+
 TEST_CASE("a submission with more of something than allowed has no tail") {
   CHECK(tailBytes(submission(kMaxDims, kMaxRanks, kMaxNameBytes)) == (64 + 64) * 8 + 1024);
   CHECK_FALSE(tailBytes(submission(kMaxDims + 1, 0, 0)));
@@ -123,8 +135,10 @@ TEST_CASE("the tail of a completion has rows, text and times") {
 }
 
 TEST_CASE("the largest entries fit into their rings") {
-  CHECK(slotsFor<SubmissionEntry>(*tailBytes(submission(kMaxDims, kMaxRanks, kMaxNameBytes))) * 8 <
-        kRingSlots);
+  SubmissionEntry entry = submission(kMaxDims, kMaxRanks, kMaxNameBytes);
+  entry.flags = kFlagStamped | kFlagRefused;
+  entry.outSegment = kMaxReasonBytes;
+  CHECK(slotsFor<SubmissionEntry>(*tailBytes(entry)) * 8 < kRingSlots);
   CHECK(slotsFor<CompletionEntry>(*tailBytes(completion(kMaxRanks, kMaxTextBytes, kMaxRanks))) <
         kRingSlots);
 }
