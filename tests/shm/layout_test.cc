@@ -93,5 +93,4 @@ TEST_CASE("the board holds every rank twice and is whole pages") {
   CHECK(kBoardBytes % 4096 == 0);
   CHECK(sizeof(Board) <= kBoardBytes);
   CHECK(sizeof(Board::posts) == 2 * 64 * 128);
-  CHECK(sizeof(DirectPayload) <= kInlineBytes);
 }
