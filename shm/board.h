@@ -15,7 +15,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
+#include "shm/board_payload.h"
 #include "shm/doorbell.h"
 #include "shm/layout.h"
 
@@ -31,45 +33,6 @@ constexpr int32_t indexAhead(uint32_t a, uint32_t b) { return static_cast<int32_
 // Low half of Withdrawal::verdict.
 constexpr uint32_t kVerdictGo = 1;         // All had posted: the operation runs.
 constexpr uint32_t kVerdictWithdrawn = 2;  // Somebody had not: all take it to the ring.
-constexpr uint32_t kInlineBytes = 56;
-constexpr uint32_t kCopyBytes = 2048;
-constexpr uint32_t kRowCopyBytes = 4096;  // Of rows, which nobody has to sum from there.
-
-// What a rank says of its operation: either the payload itself or where it lies.
-struct DirectPayload {
-  uint64_t inOffset;
-  uint64_t outOffset;
-  uint32_t inSegment;
-  uint32_t outSegment;
-  uint32_t staged;  // 1: memory is foreign; blocks go through the rank's staging segment.
-  uint32_t reserved;
-};
-
-// Where a rank's rows lie, and where it wants those of all. kLater: at a place in a segment that
-// its PhaseLine will say. kStaging, kForeign: in memory that only its rank can reach.
-enum class RowsFrom : uint8_t { kCopySlot = 0, kSegment = 1, kStaging = 2 };
-enum class RowsTo : uint8_t { kSegment = 0, kLater = 1, kForeign = 2 };
-
-// What a rank says of its allgather or alltoall.
-struct RowPayload {
-  uint64_t rows;  // First dimension of what it gives; all else of the shape is in the signature.
-  uint64_t inOffset;
-  uint64_t outOffset;
-  uint64_t outRoom;  // Bytes. A result that is longer is not written.
-  uint32_t inSegment;
-  uint32_t outSegment;
-  RowsFrom from;
-  RowsTo to;
-  uint8_t hasSplits;  // 1: CopySlot::splits says how many rows each rank gets.
-  uint8_t reserved[5];
-};
-static_assert(sizeof(RowPayload) <= kInlineBytes);
-
-// A payload on a line: kInlineBytes, zeros where it is shorter, and 8 more that stay zero, so that
-// it is whole vectors of every instruction set.
-struct InlineVectors {
-  char bytes[64];
-};
 
 // One cache line: the flag and up to 56 bytes travel in one transfer. The line behind it is never
 // written (sums of whole vectors read 8 zeros there), since the adjacent-line prefetcher would make
@@ -82,12 +45,13 @@ struct alignas(128) PostLine {
     RowPayload rows;
   };
 };
-static_assert(sizeof(PostLine) == 128);
-static_assert(offsetof(PostLine, vectors) == 8);
+static_assert(sizeof(PostLine) == 128 && offsetof(PostLine, vectors) == 8);
+static_assert(offsetof(PostLine, payload) == 8 && offsetof(PostLine, rows) == 8);
 
 struct alignas(64) ClaimLine {
   std::atomic<uint64_t> word;  // tagged(index, chunks claimed of this slice)
 };
+static_assert(sizeof(ClaimLine) == 64);
 
 // Progress of a rank through the blocks of a staged operation. Of a gather whose result the library
 // places: `copiedIn` is tagged(index, 1) once the place is there.
@@ -97,6 +61,8 @@ struct alignas(128) PhaseLine {
   uint64_t outOffset;
   uint32_t outSegment;  // 0: there is no memory for it.
 };
+static_assert(sizeof(PhaseLine) == 128 && offsetof(PhaseLine, summed) == 8);
+static_assert(offsetof(PhaseLine, outOffset) == 16 && offsetof(PhaseLine, outSegment) == 24);
 
 // The daemon sends waiters of operation `index` to the ring. Posting is a plain store without a
 // fence; that it and the withdrawal do not miss each other is the work of processBarrier():
@@ -108,6 +74,7 @@ struct Withdrawal {
   std::atomic<uint64_t> intent;   // tagged(index, 1)
   std::atomic<uint64_t> verdict;  // tagged(index, kVerdict…)
 };
+static_assert(sizeof(Withdrawal) == 16 && offsetof(Withdrawal, verdict) == 8);
 
 // A payload too large for its line, and so small that every rank rather reads the copies of all and
 // sums for itself than waits for one that does.
@@ -115,7 +82,7 @@ struct alignas(128) CopySlot {
   int64_t splits[kMaxRanks];  // Of an alltoall.
   char bytes[kRowCopyBytes];
 };
-static_assert(sizeof(CopySlot) == 4608);
+static_assert(sizeof(CopySlot) == 4608 && offsetof(CopySlot, bytes) == 512);
 
 // How many asynchronous operations a rank has put into its ring. The last rank of those that start
 // operation n sees that the others have, and wakes the daemon, which then looks at the rings of
@@ -126,6 +93,7 @@ static_assert(sizeof(CopySlot) == 4608);
 struct alignas(128) StartLine {
   std::atomic<uint64_t> count;  // Its rank. Above the bits of kAllStarted: rounds that are over.
 };
+static_assert(sizeof(StartLine) == 128);
 constexpr uint64_t kAllStarted = (uint64_t{1} << 40) - 1;  // A day of 10^7 a second.
 
 struct Board {
@@ -141,10 +109,13 @@ struct Board {
   StartLine starts[kMaxRanks];
   CopySlot copies[2][kMaxRanks];
 };
-static_assert(offsetof(Board, arrival) == 64);
-static_assert(offsetof(Board, done) == 128);
-static_assert(offsetof(Board, finished) == 192);
-static_assert(offsetof(Board, posts) == 384);
+static_assert(offsetof(Board, withdrawals) == 16 && offsetof(Board, arrival) == 64);
+static_assert(offsetof(Board, done) == 128 && offsetof(Board, finished) == 192);
+static_assert(offsetof(Board, posts) == 384 && offsetof(Board, claims) == 16768);
+static_assert(offsetof(Board, phases) == 24960 && offsetof(Board, starts) == 33152);
+static_assert(offsetof(Board, copies) == 41344 && sizeof(Board) == 631168);
+static_assert(std::is_standard_layout_v<Board>);
+
 constexpr uint64_t kBoardBytes = (sizeof(Board) + 4095) / 4096 * 4096;
 // As many as a host needs that is cut in two ways. Pages that nobody writes are none.
 constexpr uint32_t kBoards = 16;

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 
 namespace rueda::shm {
@@ -18,7 +19,7 @@ struct alignas(64) Bell {
                                    // leaves it too high, which costs a system call, not a wake-up.
   uint8_t reserved[56];
 };
-static_assert(sizeof(Bell) == 64);
+static_assert(sizeof(Bell) == 64 && offsetof(Bell, sleepers) == 4);
 
 enum class WaitResult { kWoken, kTimedOut, kInterrupted };
 

@@ -70,19 +70,18 @@ struct SubmissionEntry {
   int32_t priority;      //  84  of what is complete at one moment the highest runs first
   char tail[40];         //  88
 };
-static_assert(sizeof(SubmissionEntry) == kEntryBytes);
+static_assert(sizeof(SubmissionEntry) == kEntryBytes && offsetof(SubmissionEntry, tail) == 88);
 static_assert(std::is_trivially_copyable_v<SubmissionEntry>);
 static_assert(offsetof(SubmissionEntry, requestId) == 8);
 static_assert(offsetof(SubmissionEntry, inOffset) == 24);
 static_assert(offsetof(SubmissionEntry, prescale) == 48);
-static_assert(offsetof(SubmissionEntry, tail) == 88);
 
 struct TailEntry {
   uint8_t type;         // 0  EntryType::kTail
   uint8_t reserved[7];  // 1
   char data[120];       // 8
 };
-static_assert(sizeof(TailEntry) == kEntryBytes);
+static_assert(sizeof(TailEntry) == kEntryBytes && offsetof(TailEntry, data) == 8);
 
 // One slot of the completion ring. The tail holds gatherRanks RowBlock structs, then textBytes of
 // error text, then if timedRanks an OpTimes and as many RankTime, and goes on in TailEntry slots.
@@ -117,7 +116,8 @@ struct RowBlock {
   uint64_t offset;
   int64_t firstDim;
 };
-static_assert(sizeof(RowBlock) == 24);
+static_assert(sizeof(RowBlock) == 24 && offsetof(RowBlock, offset) == 8);
+static_assert(offsetof(RowBlock, firstDim) == 16);
 
 // Of ControlHeader::daemonAsleep: when a client writes the eventfd after a submission.
 constexpr uint32_t kAwake = 0;          // Never: the daemon looks at the ring.

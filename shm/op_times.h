@@ -6,6 +6,7 @@
 // share, and std::chrono::steady_clock reads.
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -18,7 +19,7 @@ struct OpTimes {
   int64_t started;   // 24  on the data plane; 0: it never ran
   int64_t ended;     // 32  there; 0 likewise
 };
-static_assert(sizeof(OpTimes) == 40);
+static_assert(sizeof(OpTimes) == 40 && offsetof(OpTimes, ended) == 32);
 static_assert(std::is_trivially_copyable_v<OpTimes>);
 
 // One rank's part.
@@ -27,7 +28,7 @@ struct RankTime {
   uint32_t reserved;  // 4
   int64_t submitted;  // 8
 };
-static_assert(sizeof(RankTime) == 16);
+static_assert(sizeof(RankTime) == 16 && offsetof(RankTime, submitted) == 8);
 static_assert(std::is_trivially_copyable_v<RankTime>);
 
 inline int64_t nanosOf(std::chrono::steady_clock::time_point at) {

@@ -17,24 +17,11 @@ using shm::Status;
 
 namespace {
 
-size_t tailBytesOf(const CompletionEntry& entry) {
-  const size_t timeBytes =
-      entry.timedRanks == 0 ? 0 : sizeof(shm::OpTimes) + entry.timedRanks * sizeof(shm::RankTime);
-  return entry.gatherRanks * sizeof(shm::RowBlock) + entry.textBytes + timeBytes;
-}
-
 // `from`: where an entry's times begin.
 void takeTimes(const char* from, size_t ranks, TimedOperation* timed) {
   std::memcpy(&timed->times, from, sizeof timed->times);
   timed->arrivals.resize(ranks);
   std::memcpy(timed->arrivals.data(), from + sizeof timed->times, ranks * sizeof(shm::RankTime));
-}
-
-uint32_t slotsOf(size_t tailBytes) {
-  if (tailBytes <= sizeof(CompletionEntry::tail)) return 1;
-  const size_t rest = tailBytes - sizeof(CompletionEntry::tail);
-  return static_cast<uint32_t>(1 + (rest + sizeof(shm::TailEntry::data) - 1) /
-                                       sizeof(shm::TailEntry::data));
 }
 
 }  // namespace
@@ -112,31 +99,24 @@ void Flights::freeGatherInput(uint64_t id) {
 
 // REQUIRES: mutex_ held.
 void Flights::drain() {
-  for (;;) {
-    const int64_t available = completions_.available();
-    if (available == 0) break;
+  while (const int64_t available = completions_.available()) {
     CompletionEntry entry;
     if (available > 0) completions_.peek(0, &entry);
-    const bool sane = available > 0 && entry.gatherRanks <= shm::kMaxRanks &&
-                      entry.timedRanks <= shm::kMaxRanks && entry.textBytes <= shm::kMaxTextBytes;
-    const uint32_t slots = sane ? slotsOf(tailBytesOf(entry)) : 0;
-    if (!sane || slots > available)
+    const auto bytes = available > 0 ? shm::tailBytes(entry) : std::nullopt;
+    const uint32_t slots = bytes ? shm::slotsFor<CompletionEntry>(*bytes) : 0;
+    if (!bytes || slots > available ||
+        shm::readTail(completions_, entry, *bytes, &tail_) != shm::kTailType)
       return connection_.fail({Code::kProtocolError, "the daemon's completion ring is broken"});
-    std::vector<char> tail(entry.tail, entry.tail + sizeof entry.tail);
-    for (uint32_t i = 1; i < slots; ++i) {
-      shm::TailEntry next;
-      completions_.peek(i, &next);
-      tail.insert(tail.end(), next.data, next.data + sizeof next.data);
-    }
     completions_.consume(slots);
-    take(entry, tail);
+    take(entry);
   }
   // The daemon has more than fits: tell it that there is room. Pairs with Delivery's second look.
   std::atomic<uint32_t>& blocked = connection_.control()->completionBlocked;
   if (blocked.load(std::memory_order_seq_cst) != 0) submitter_.nudge();
 }
 
-void Flights::take(const CompletionEntry& entry, const std::vector<char>& tail) {
+// Its tail is in tail_.
+void Flights::take(const CompletionEntry& entry) {
   const bool isReleased = entry.type == static_cast<uint8_t>(CompletionType::kReleased);
   if (isReleased || entry.code != 0)
     freeGatherInput(entry.requestId);  // Nobody reads a failed one.
@@ -149,11 +129,11 @@ void Flights::take(const CompletionEntry& entry, const std::vector<char>& tail) 
                                                          : std::nullopt);
   const size_t rowBytes = entry.gatherRanks * sizeof(shm::RowBlock);
   flight.rows.resize(entry.gatherRanks);
-  if (rowBytes > 0) std::memcpy(flight.rows.data(), tail.data(), rowBytes);
+  if (rowBytes > 0) std::memcpy(flight.rows.data(), tail_.data(), rowBytes);
   flight.status =
-      Status(static_cast<Code>(entry.code), std::string(tail.data() + rowBytes, entry.textBytes));
+      Status(static_cast<Code>(entry.code), std::string(tail_.data() + rowBytes, entry.textBytes));
   if (flight.timed != nullptr && entry.timedRanks > 0)
-    takeTimes(tail.data() + rowBytes + entry.textBytes, entry.timedRanks, flight.timed.get());
+    takeTimes(tail_.data() + rowBytes + entry.textBytes, entry.timedRanks, flight.timed.get());
   flight.value = entry.value;
   flight.done = true;
   if (flight.isNamed) names_.erase(keyOf(flight.name, flight.set));

@@ -12,7 +12,7 @@
 #include "client/cpp/flight_timer.h"
 #include "client/cpp/memory.h"
 #include "client/cpp/submitter.h"
-#include "shm/spsc_ring.h"
+#include "shm/entry_tail.h"
 
 namespace rueda::client {
 
@@ -55,7 +55,7 @@ class Flights {
     return set == 0 ? std::string(name) : std::string(name) + '\0' + std::to_string(set);
   }
   void drain();
-  void take(const shm::CompletionEntry& entry, const std::vector<char>& tail);
+  void take(const shm::CompletionEntry& entry);
   void freeGatherInput(uint64_t id);
 
   // Own locks.
@@ -65,6 +65,7 @@ class Flights {
   FlightTimer& timer_;
   std::mutex mutex_;  // Guards the rest.
   shm::RingConsumer completions_;
+  std::string tail_;  // Kept for its memory.
   std::unordered_map<uint64_t, Flight> flights_;
   std::unordered_set<std::string> names_;             // By keyOf; without an outcome yet.
   std::unordered_map<uint64_t, char*> gatherInputs_;  // Blocks that peers may still read.

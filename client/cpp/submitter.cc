@@ -5,33 +5,18 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 
 namespace rueda::client {
 
 using shm::Code;
 using shm::Status;
 using shm::SubmissionEntry;
-using shm::TailEntry;
 
 namespace {
 
 // Why this rank cannot take part; empty if it can.
 std::string_view reasonOf(const Submission& submission) {
   return std::string_view(submission.refusal.message()).substr(0, shm::kMaxReasonBytes);
-}
-
-size_t tailBytes(const Submission& submission) {
-  const size_t stamps = submission.submittedNs == 0 ? 0 : 1;
-  return (submission.op.ndim + submission.numbers.size() + stamps) * sizeof(int64_t) +
-         submission.op.name.size() + reasonOf(submission).size();
-}
-
-int64_t slotsOf(const Submission& submission) {
-  const size_t bytes = tailBytes(submission);
-  if (bytes <= sizeof(SubmissionEntry::tail)) return 1;
-  const size_t rest = bytes - sizeof(SubmissionEntry::tail);
-  return static_cast<int64_t>(1 + (rest + sizeof(TailEntry::data) - 1) / sizeof(TailEntry::data));
 }
 
 constexpr int64_t kMostSlotsAtOnce = shm::kRingSlots / 2;
@@ -117,14 +102,15 @@ Status Submitter::publish(const std::vector<Submission>& submissions) {
   hasThreads_ = hasThreads_ || firstThread_ != thread;
   int64_t staged = 0;
   for (const Submission& submission : submissions) {
-    const int64_t slots = slotsOf(submission);
+    const SubmissionEntry entry = encode(submission);
+    const int64_t slots = shm::slotsFor<SubmissionEntry>(tail_.size());
     if (staged + slots > kMostSlotsAtOnce) {
       ring_.publish();
       ringDoorbell();
       staged = 0;
     }
     RUEDA_RETURN_IF_ERROR(awaitSpace(staged + slots));
-    stage(submission);
+    shm::writeSlots(entry, tail_, [this](const void* slot) { ring_.stage(slot); });
     staged += slots;
   }
   ring_.publish();
@@ -145,7 +131,7 @@ Status Submitter::awaitSpace(int64_t slots) {
   }
 }
 
-void Submitter::stage(const Submission& submission) {
+SubmissionEntry Submitter::encode(const Submission& submission) {
   const Operation& op = submission.op;
   SubmissionEntry entry{};
   entry.type = static_cast<uint8_t>(submission.type);
@@ -177,28 +163,15 @@ void Submitter::stage(const Submission& submission) {
   entry.groupSize = submission.groupSize;
   entry.groupId = submission.groupId;
 
-  tail_.resize(tailBytes(submission));
-  char* to = tail_.data();
-  const auto append = [&to](const void* from, size_t bytes) {
-    if (bytes > 0) std::memcpy(to, from, bytes);
-    to += bytes;
+  tail_.clear();
+  const auto append = [this](const void* from, size_t bytes) {
+    tail_.append(static_cast<const char*>(from), bytes);
   };
   append(op.shape, op.ndim * sizeof(int64_t));
   append(submission.numbers.data(), submission.numbers.size() * sizeof(int64_t));
   if (submission.submittedNs != 0) append(&submission.submittedNs, sizeof(int64_t));
-  append(op.name.data(), op.name.size());
-  append(reasonOf(submission).data(), reasonOf(submission).size());
-  size_t at = std::min(tail_.size(), sizeof entry.tail);
-  std::copy_n(tail_.begin(), at, entry.tail);
-  ring_.stage(&entry);
-  while (at < tail_.size()) {
-    TailEntry next{};
-    next.type = static_cast<uint8_t>(shm::EntryType::kTail);
-    const size_t bytes = std::min(tail_.size() - at, sizeof next.data);
-    std::copy_n(tail_.begin() + static_cast<ptrdiff_t>(at), bytes, next.data);
-    at += bytes;
-    ring_.stage(&next);
-  }
+  tail_.append(op.name).append(reasonOf(submission));
+  return entry;
 }
 
 void Submitter::nudge() {

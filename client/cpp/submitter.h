@@ -11,7 +11,7 @@
 
 #include "client/cpp/connection.h"
 #include "client/cpp/operation.h"
-#include "shm/spsc_ring.h"
+#include "shm/entry_tail.h"
 
 namespace rueda::client {
 
@@ -23,8 +23,7 @@ struct Submission {
   Place input;
   Place output;
   std::vector<int64_t> numbers;  // An alltoall's splits, ranks of a set to add, a set to remove.
-  shm::Status
-      refusal;  // Not ok: this rank has no memory for it, and `input`, `output` mean nothing.
+  shm::Status refusal;  // Not ok: this rank has no memory for it; `input`, `output` mean nothing.
   uint64_t extra = 0;
   uint8_t flags = 0;
   int64_t submittedNs = 0;  // What the daemon is told of that; 0: nothing.
@@ -62,7 +61,7 @@ class Submitter {
   bool trusts() const;
   bool mayBeLast(uint64_t started) const;
   std::atomic<uint64_t>& count() const { return connection_.board()->starts[rank_].count; }
-  void stage(const Submission& submission);
+  shm::SubmissionEntry encode(const Submission& submission);
   void ringDoorbell();
 
   Connection& connection_;
@@ -71,7 +70,7 @@ class Submitter {
   std::atomic<bool> owesDoorbell_{false};  // Orders nothing: settle() rings after a start() it saw.
   std::mutex mutex_;
   shm::RingProducer ring_;       // Guarded by mutex_.
-  std::vector<char> tail_;       // Guarded by mutex_; scratch.
+  std::string tail_;             // Guarded by mutex_; of the entry that was encoded last.
   std::thread::id firstThread_;  // Guarded by mutex_; that has written.
   bool hasThreads_ = false;      // Guarded by mutex_; another one has, too.
 };

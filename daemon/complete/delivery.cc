@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/complete/delivery.h"
 
-#include <algorithm>
-#include <cstring>
 #include <utility>
+
+#include "shm/entry_tail.h"
 
 namespace rueda::complete {
 namespace {
@@ -11,18 +11,16 @@ namespace {
 using flow::Outcome;
 using shm::CompletionEntry;
 using shm::CompletionType;
-using shm::TailEntry;
 
-// The entries of one outcome: a CompletionEntry and as many TailEntry as rows, text and times need.
+// The slots of one outcome.
 std::vector<char> encode(const Outcome& outcome) {
   const std::string text = outcome.status.message().substr(0, shm::kMaxTextBytes);
-  std::vector<char> tail;
+  std::string tail;
   const auto append = [&tail](const void* from, size_t bytes) {
-    const char* const first = static_cast<const char*>(from);
-    tail.insert(tail.end(), first, first + bytes);
+    tail.append(static_cast<const char*>(from), bytes);
   };
   append(outcome.rows.data(), outcome.rows.size() * sizeof(shm::RowBlock));
-  append(text.data(), text.size());
+  tail += text;
   if (!outcome.rankTimes.empty()) {
     append(&outcome.times, sizeof outcome.times);
     append(outcome.rankTimes.data(), outcome.rankTimes.size() * sizeof(shm::RankTime));
@@ -39,19 +37,12 @@ std::vector<char> encode(const Outcome& outcome) {
   first.gatherRanks = static_cast<uint32_t>(outcome.rows.size());
   first.hasDirectIndex = outcome.directIndex.has_value() ? 1 : 0;
   first.directIndex = outcome.directIndex.value_or(0);
-  size_t at = std::min(tail.size(), sizeof first.tail);
-  std::copy_n(tail.begin(), at, first.tail);
-  std::vector<char> entries(sizeof first);
-  std::memcpy(entries.data(), &first, sizeof first);
-  while (at < tail.size()) {
-    TailEntry next{};
-    next.type = static_cast<uint8_t>(CompletionType::kTail);
-    const size_t bytes = std::min(tail.size() - at, sizeof next.data);
-    std::copy_n(tail.begin() + static_cast<ptrdiff_t>(at), bytes, next.data);
-    at += bytes;
-    entries.resize(entries.size() + sizeof next);
-    std::memcpy(entries.data() + entries.size() - sizeof next, &next, sizeof next);
-  }
+  std::vector<char> entries;
+  entries.reserve(size_t{shm::slotsFor<CompletionEntry>(tail.size())} * shm::kEntryBytes);
+  shm::writeSlots(first, tail, [&entries](const void* slot) {
+    const char* const from = static_cast<const char*>(slot);
+    entries.insert(entries.end(), from, from + shm::kEntryBytes);
+  });
   return entries;
 }
 

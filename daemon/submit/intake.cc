@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "daemon/base/printable.h"
+#include "shm/entry_tail.h"
 #include "shm/region.h"
 
 namespace rueda::submit {
@@ -17,31 +18,8 @@ using shm::EntryType;
 using shm::Result;
 using shm::Status;
 using shm::SubmissionEntry;
-using shm::TailEntry;
-
-constexpr size_t kFirstTail = sizeof(SubmissionEntry::tail);
-constexpr size_t kNextTail = sizeof(TailEntry::data);
 
 Status broken(const std::string& what) { return {Code::kProtocolError, what}; }
-
-uint32_t slotsFor(size_t tailBytes) {
-  if (tailBytes <= kFirstTail) return 1;
-  return static_cast<uint32_t>(1 + (tailBytes - kFirstTail + kNextTail - 1) / kNextTail);
-}
-
-// Gathers the tail of `entry`, which begins at ring position 0, from its continuation slots.
-Result<std::string> readTail(const shm::RingConsumer& ring, const SubmissionEntry& entry,
-                             size_t tailBytes, uint32_t slots) {
-  std::string tail(entry.tail, std::min(tailBytes, kFirstTail));
-  for (uint32_t i = 1; i < slots; ++i) {
-    TailEntry next;
-    ring.peek(i, &next);
-    if (next.type != static_cast<uint8_t>(EntryType::kTail))
-      return broken("entry type " + std::to_string(next.type) + " where a tail must follow");
-    tail.append(next.data, std::min(tailBytes - tail.size(), kNextTail));
-  }
-  return tail;
-}
 
 Status parseShape(const SubmissionEntry& entry, const std::string& tail, TensorSpec* spec) {
   spec->count = 1;
@@ -57,24 +35,6 @@ Status parseShape(const SubmissionEntry& entry, const std::string& tail, TensorS
   return Status::ok();
 }
 
-// How many numbers follow the dimensions. REQUIRES: checked against kMaxRanks.
-size_t numbersOf(const SubmissionEntry& entry) {
-  return entry.type == static_cast<uint8_t>(EntryType::kSubmit) ? entry.extra : 0;
-}
-
-bool isStamped(const SubmissionEntry& entry) {
-  return entry.type == static_cast<uint8_t>(EntryType::kSubmit) &&
-         (entry.flags & shm::kFlagStamped) != 0;
-}
-
-bool isRefused(const SubmissionEntry& entry) {
-  return entry.type == static_cast<uint8_t>(EntryType::kSubmit) &&
-         (entry.flags & shm::kFlagRefused) != 0;
-}
-
-// Of all that follows it.
-size_t reasonBytes(const SubmissionEntry& entry) { return isRefused(entry) ? entry.outSegment : 0; }
-
 // Why the rank cannot take part. Only what has memory can lack it.
 Status takeRefusal(const SubmissionEntry& entry, const std::string& reason,
                    flow::Request* request) {
@@ -87,20 +47,15 @@ Status takeRefusal(const SubmissionEntry& entry, const std::string& reason,
   return Status::ok();
 }
 
-// Of all that precedes the name.
-size_t numberBytes(const SubmissionEntry& entry) {
-  return (entry.ndim + numbersOf(entry) + (isStamped(entry) ? 1 : 0)) * sizeof(int64_t);
-}
-
 int64_t readStamp(const SubmissionEntry& entry, const std::string& tail) {
   int64_t stamp = 0;
-  if (isStamped(entry))
-    std::memcpy(&stamp, tail.data() + numberBytes(entry) - sizeof stamp, sizeof stamp);
+  if (shm::isStamped(entry))
+    std::memcpy(&stamp, tail.data() + shm::numberBytes(entry) - sizeof stamp, sizeof stamp);
   return stamp;
 }
 
 std::vector<int64_t> readNumbers(const SubmissionEntry& entry, const std::string& tail) {
-  std::vector<int64_t> numbers(numbersOf(entry));
+  std::vector<int64_t> numbers(shm::numbersOf(entry));
   if (!numbers.empty())
     std::memcpy(numbers.data(), tail.data() + entry.ndim * sizeof(int64_t),
                 numbers.size() * sizeof(int64_t));
@@ -219,7 +174,7 @@ Result<Item> toRequest(const SubmissionEntry& entry, const std::string& tail,
                        const Origin& origin) {
   flow::Request request;
   request.requestId = entry.requestId;
-  request.name = tail.substr(numberBytes(entry), entry.nameBytes);
+  request.name = tail.substr(shm::numberBytes(entry), entry.nameBytes);
   request.fallback = (entry.flags & shm::kFlagFallback) != 0;
   request.blocking = (entry.flags & shm::kFlagBlocking) != 0;
   request.threads = (entry.flags & shm::kFlagThreads) != 0;
@@ -239,9 +194,9 @@ Result<Item> toRequest(const SubmissionEntry& entry, const std::string& tail,
   const auto place = origin.placeIn(entry.processSet);
   if (!place) return Item(Invalid{entry.requestId, notInSet(request, origin.rank)});
   request.place = place->place;
-  if (isRefused(entry))
+  if (shm::isRefused(entry))
     RUEDA_RETURN_IF_ERROR(
-        takeRefusal(entry, tail.substr(numberBytes(entry) + entry.nameBytes), &request));
+        takeRefusal(entry, tail.substr(shm::numberBytes(entry) + entry.nameBytes), &request));
   // A scalar has no rows: the ranks are told together.
   if (shm::needsRows(kind) && request.spec.shape.empty()) return Item(std::move(request));
   RUEDA_RETURN_IF_ERROR(takeNumbers(readNumbers(entry, tail), &request, place->size));
@@ -256,7 +211,7 @@ Result<Item> toNote(const SubmissionEntry& entry, const std::string& tail) {
   note.directIndex = entry.directIndex;
   note.set = entry.processSet;
   note.threads = (entry.flags & shm::kFlagThreads) != 0;
-  note.name = tail.substr(size_t{entry.ndim} * sizeof(int64_t));
+  note.name = tail.substr(shm::numberBytes(entry));
   if (entry.type == static_cast<uint8_t>(EntryType::kWaitDirect)) {
     note.kind = WaitNote::Kind::kDirect;
     RUEDA_RETURN_IF_ERROR(parseSpec(entry, tail, &note.spec));
@@ -275,22 +230,27 @@ Result<Item> toFetch(const SubmissionEntry& entry, const SegmentLookup& lookup) 
   return Item(std::move(fetch));
 }
 
+Status tooLong(const SubmissionEntry& entry) {
+  if (shm::reasonBytes(entry) > shm::kMaxReasonBytes)
+    return broken("a reason of " + std::to_string(shm::reasonBytes(entry)) + " bytes");
+  return broken(std::to_string(entry.ndim) + " dimensions, " +
+                std::to_string(shm::numbersOf(entry)) + " numbers or a name of " +
+                std::to_string(entry.nameBytes) + " bytes");
+}
+
 }  // namespace
 
 Result<Item> parseSubmission(const shm::RingConsumer& ring, int64_t available, const Origin& origin,
                              uint32_t* slots) {
   SubmissionEntry entry;
   ring.peek(0, &entry);
-  if (entry.ndim > shm::kMaxDims || entry.nameBytes > shm::kMaxNameBytes ||
-      numbersOf(entry) > shm::kMaxRanks)
-    return broken(std::to_string(entry.ndim) + " dimensions, " + std::to_string(numbersOf(entry)) +
-                  " numbers or a name of " + std::to_string(entry.nameBytes) + " bytes");
-  if (reasonBytes(entry) > shm::kMaxReasonBytes)
-    return broken("a reason of " + std::to_string(reasonBytes(entry)) + " bytes");
-  const size_t tailBytes = numberBytes(entry) + entry.nameBytes + reasonBytes(entry);
-  *slots = slotsFor(tailBytes);
+  const auto bytes = shm::tailBytes(entry);
+  if (!bytes) return tooLong(entry);
+  *slots = shm::slotsFor<SubmissionEntry>(*bytes);
   if (int64_t{*slots} > available) return broken("submission whose tail was not published with it");
-  RUEDA_ASSIGN_OR_RETURN(const std::string tail, readTail(ring, entry, tailBytes, *slots));
+  std::string tail;
+  if (const uint8_t type = shm::readTail(ring, entry, *bytes, &tail); type != shm::kTailType)
+    return broken("entry type " + std::to_string(type) + " where a tail must follow");
   switch (static_cast<EntryType>(entry.type)) {
     case EntryType::kSubmit:
       return toRequest(entry, tail, origin);
