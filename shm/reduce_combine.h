@@ -24,10 +24,10 @@ RUEDA_INLINE V combineTwo(V left, V right) {
   if constexpr (kCombine == Combine::kMin && !kFloating) return right < left ? right : left;
   if constexpr (kCombine == Combine::kMax && !kFloating) return right > left ? right : left;
 }
-template <Combine kCombine, typename Scalar>
-RUEDA_INLINE FloatPair combineTwo(FloatPair left, FloatPair right) {
-  return {combineTwo<kCombine, Scalar>(left.even, right.even),
-          combineTwo<kCombine, Scalar>(left.odd, right.odd)};
+template <Combine kCombine, typename Scalar, typename Half>
+RUEDA_INLINE Pair<Half> combineTwo(Pair<Half> left, Pair<Half> right) {
+  return {combineTwo<kCombine, Scalar>(left.low, right.low),
+          combineTwo<kCombine, Scalar>(left.high, right.high)};
 }
 
 // Every NaN becomes the positive quiet one. Which operand's payload an addition hands on is the
@@ -38,8 +38,9 @@ RUEDA_INLINE V canonicalNan(V vector) {
   constexpr T kNan = static_cast<T>(__builtin_nan(""));
   return vector == vector ? vector : broadcast<V>(kNan);
 }
-RUEDA_INLINE FloatPair canonicalNan(FloatPair pair) {
-  return {canonicalNan(pair.even), canonicalNan(pair.odd)};
+template <typename Half>
+RUEDA_INLINE Pair<Half> canonicalNan(Pair<Half> pair) {
+  return {canonicalNan(pair.low), canonicalNan(pair.high)};
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 // Scaling and dividing of integers, as passes over one block. Compiled once per instruction set,
 // see reduce_vector.h.
 
+#include "shm/reduce_access.h"
 #include "shm/reduce_kernel_set.h"
-#include "shm/reduce_vector.h"
 
 namespace rueda::shm {
 namespace {  // NOLINT(google-build-namespaces): see reduce_vector.h.

@@ -8,9 +8,9 @@
 #include <type_traits>
 
 #include "shm/reduce_complex.h"
-#include "shm/reduce_float8.h"
 #include "shm/reduce_loops.h"
 #include "shm/reduce_rescale.h"
+#include "shm/reduce_small_floats.h"
 
 namespace rueda::shm {
 namespace {  // NOLINT(google-build-namespaces): see reduce_vector.h.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Vectors as wide as the compiler's flags allow, and unaligned and partial access to them. First
-// of the reduce_*.h files that each reduce_kernels_<isa>.cc compiles with its own flags.
+// Vectors as wide as the compiler's flags allow, and pairs of them. First of the reduce_*.h files
+// that each reduce_kernels_<isa>.cc compiles with its own flags.
 //
 // All of them live in an unnamed namespace on purpose: were the same template instantiated in two
 // of those files under one name, the linker would keep one copy, perhaps the one that an older
@@ -63,70 +63,27 @@ RUEDA_INLINE void unroll(const Step& step) {
   unroll(std::make_integer_sequence<int, kTimes>(), step);
 }
 
-template <typename V>
-RUEDA_INLINE V load(const char* from) {
-  V vector;
-  __builtin_memcpy(&vector, from, sizeof(V));
-  return vector;
-}
-
-template <typename V>
-RUEDA_INLINE void store(char* to, V vector) {
-  __builtin_memcpy(to, &vector, sizeof(V));
-}
-
-template <int kBytes>
-RUEDA_INLINE void prefetch(const char* from) {
-  constexpr int kLine = 64;
-  unroll<(kBytes + kLine - 1) / kLine>(
-      [&](int line) RUEDA_INLINE_LAMBDA { __builtin_prefetch(from + line * kLine); });
-}
-
-// The first `bytes` bytes from memory, zeros after. REQUIRES: 0 < bytes < sizeof(V).
-template <typename V>
-RUEDA_INLINE V loadPartial(const char* from, size_t bytes) {
-#ifdef __AVX512BW__
-  const uint64_t mask = (uint64_t{1} << bytes) - 1;
-  if constexpr (kMasked && sizeof(V) == 64) return (V)_mm512_maskz_loadu_epi8(mask, from);
-  if constexpr (kMasked && sizeof(V) == 32) return (V)_mm256_maskz_loadu_epi8(mask, from);
-#endif
-  V vector = {};
-  __builtin_memcpy(&vector, from, bytes);
-  return vector;
-}
-
-// REQUIRES: 0 < bytes < sizeof(V).
-template <typename V>
-RUEDA_INLINE void storePartial(char* to, V vector, size_t bytes) {
-#ifdef __AVX512BW__
-  const uint64_t mask = (uint64_t{1} << bytes) - 1;
-  if constexpr (kMasked && sizeof(V) == 64) {
-    return _mm512_mask_storeu_epi8(to, mask, (__m512i)vector);
-  }
-  if constexpr (kMasked && sizeof(V) == 32) {
-    return _mm256_mask_storeu_epi8(to, mask, (__m256i)vector);
-  }
-#endif
-  __builtin_memcpy(to, &vector, bytes);
-}
-
-// `value` in every lane. Subtracting keeps the sign of a zero, adding would not.
-template <typename V, typename T>
-RUEDA_INLINE V broadcast(T value) {
-  return value - V{};
-}
-
 using Floats = Vector<float, kVectorBytes / 4>;
 using Words = Vector<uint32_t, kVectorBytes / 4>;
 
-// Accumulators of elements 0, 2, 4, ... and of 1, 3, 5, ...: 16-bit elements are widened and
-// narrowed within their 32-bit lane, without moves between lanes.
-struct FloatPair {
-  Floats even;
-  Floats odd;
+// Accumulators of the elements in the lower and in the upper half of each 32-bit lane, or of such a
+// half: narrow elements are widened and narrowed within their lane. (gcc 12 converts a vector of
+// bytes to words one by one: less than half as fast.)
+template <typename Half>
+struct Pair {
+  Half low;
+  Half high;
 };
-RUEDA_INLINE FloatPair operator*(FloatPair a, FloatPair b) {
-  return {a.even * b.even, a.odd * b.odd};
+using FloatPair = Pair<Floats>;     // Of 16-bit elements.
+using FloatQuad = Pair<FloatPair>;  // Of 8-bit elements.
+template <typename V>
+constexpr bool kIsPair = false;
+template <typename Half>
+constexpr bool kIsPair<Pair<Half>> = true;
+
+template <typename Half>
+RUEDA_INLINE Pair<Half> operator*(Pair<Half> a, Pair<Half> b) {
+  return {a.low * b.low, a.high * b.high};
 }
 
 }  // namespace
