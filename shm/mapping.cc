@@ -60,11 +60,13 @@ void Mapping::dropPages() const {
     (void)::madvise(data_ + at, std::min(kStep, bytes_ - at), MADV_DONTNEED);
 }
 
-void Mapping::touch(uint64_t firstBytes) const {
+void touchPages(void* begin, uint64_t bytes) {
   static const uint64_t pageBytes = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-  for (uint64_t at = 0; at < firstBytes; at += pageBytes)
-    __atomic_fetch_or(data_ + at, 0,
-                      __ATOMIC_RELAXED);  // An atomic add of nothing: peers may write.
+  char* const data = static_cast<char*>(begin);
+  // Adds nothing, but atomically: peers may write.
+  for (uint64_t at = 0; at < bytes; at += pageBytes)
+    __atomic_fetch_or(data + at, 0, __ATOMIC_RELAXED);
+  if (bytes > 0) __atomic_fetch_or(data + bytes - 1, 0, __ATOMIC_RELAXED);
 }
 
 }  // namespace rueda::shm

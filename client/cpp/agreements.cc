@@ -12,15 +12,6 @@ using shm::OpKind;
 using shm::Result;
 using shm::Status;
 
-namespace {
-
-Result<int> toRank(const Result<int64_t>& last) {
-  if (!last.isOk()) return last.status();
-  return static_cast<int>(last.value());
-}
-
-}  // namespace
-
 Result<uint32_t> Client::addProcessSet(std::vector<int64_t> ranks) {
   std::sort(ranks.begin(), ranks.end());
   if (ranks.empty() || ranks.size() > shm::kMaxRanks)
@@ -33,8 +24,7 @@ Result<uint32_t> Client::addProcessSet(std::vector<int64_t> ranks) {
   RUEDA_ASSIGN_OR_RETURN(const int64_t id, agree(std::move(submission)));
   const auto set = static_cast<uint32_t>(id);
   sets_.add(set, std::move(ranks));
-  if (const auto place = sets_.placeIn(set); place.isOk())
-    directs_.add({set, place.value().place, place.value().size});
+  if (const auto place = sets_.placeIn(set); place.isOk()) directs_.add(set, place.value());
   return set;
 }
 
@@ -43,9 +33,12 @@ Status Client::removeProcessSet(uint32_t set) {
   submission.op.kind = OpKind::kRemoveSet;
   submission.op.name = ".remove process set";
   submission.numbers = {set};
+  const uint64_t serial = sets_.serialOf(set);
+  if (serial == 0)
+    return {Code::kInvalidArgument,
+            "there is no process set " + std::to_string(set) + " to remove"};
   // A number whose board this rank is on is not given out again before it has left.
   const bool isMember = sets_.placeIn(set).isOk();
-  const uint64_t serial = sets_.serialOf(set);
   RUEDA_RETURN_IF_ERROR(agree(std::move(submission)).status());
   sets_.remove(set, serial);
   if (isMember) directs_.remove(set);
@@ -58,11 +51,8 @@ Result<int> Client::join(uint32_t set, bool leftOut) {
   submission.op.name = ".join";
   submission.op.processSet = set;
   if (leftOut) submission.flags |= shm::kFlagLeftOut;
-  if (set != 0) return toRank(agree(std::move(submission)));
-  const uint64_t started = submitter_.beginJoin();
-  auto joined = agree(std::move(submission));
-  submitter_.endJoin(started, !joined.isOk());
-  return toRank(joined);
+  RUEDA_ASSIGN_OR_RETURN(const int64_t last, agree(std::move(submission)));
+  return static_cast<int>(last);
 }
 
 // Submits, waits, and returns what came out.
@@ -72,7 +62,8 @@ Result<int64_t> Client::agree(Submission submission) {
   submission.flags |= shm::kFlagBlocking;
   int64_t value = 0;
   const Operation op = submission.op;
-  RUEDA_RETURN_IF_ERROR(ring_.run(op, &submission, nullptr, &value));
+  RUEDA_RETURN_IF_ERROR(op.kind == OpKind::kJoin ? ring_.join(&submission, &value)
+                                                 : ring_.run(op, &submission, nullptr, &value));
   return value;
 }
 

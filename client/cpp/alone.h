@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Operations of a job of one rank: the result is the scaled input. Any thread.
+// Operations of a process set of one rank: the result is the scaled input. Any thread.
 
 #include "client/cpp/memory.h"
 #include "client/cpp/operation.h"

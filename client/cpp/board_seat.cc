@@ -38,7 +38,7 @@ void BoardSeat::post(uint32_t index, uint32_t signature) {
   // release: publishes the payload. The fence, where there is one, keeps the looks at the
   // withdrawal and at sleeping peers behind the post; otherwise that is the work of
   // processBarrier() there.
-  ownLine(index).word.store(tagged(index, signature), std::memory_order_release);
+  line(index, place_).word.store(tagged(index, signature), std::memory_order_release);
   if (fencesPosts_) std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 

@@ -18,7 +18,8 @@ namespace rueda::client {
 struct Seat {
   uint32_t set = 0;
   int place = 0;
-  int size = 1;  // Of the set.
+  int size = 1;   // Of the set.
+  Place staging;  // Of an earlier set of that number: two blocks of this rank, or segment 0.
 };
 
 // How a direct operation, or a step of it, ended. kFallback: it is for the ring. kFailed: so has
@@ -33,7 +34,6 @@ class BoardSeat {
   int rank() const { return place_; }
   int size() const { return size_; }
   shm::PostLine& line(uint32_t index, int rank) const { return board_->posts[index & 1][rank]; }
-  shm::PostLine& ownLine(uint32_t index) const { return line(index, place_); }
   shm::CopySlot* copies(uint32_t index) const { return board_->copies[index & 1]; }
   shm::PhaseLine& phase(int rank) const { return board_->phases[rank]; }
 

@@ -56,7 +56,7 @@ Status checkSplits(const Operation& op, int size) {
 
 }  // namespace
 
-Status checkOperation(const Operation& op, const ProcessSets& sets, int rank) {
+Status checkOperation(const Operation& op, const ProcessSets& sets) {
   if (op.name.size() > shm::kMaxNameBytes)
     return {Code::kInvalidArgument, "a name of " + std::to_string(op.name.size()) +
                                         " bytes; at most " + std::to_string(shm::kMaxNameBytes) +
@@ -77,7 +77,7 @@ Status checkOperation(const Operation& op, const ProcessSets& sets, int rank) {
             describe(op) + ": " + shm::impossibleReduction(op.kind, op.dtype, op.reduceOp)};
   if (op.lacksRows()) return Status::ok();  // All ranks hear of it together.
   if (op.kind == OpKind::kAlltoall) RUEDA_RETURN_IF_ERROR(checkSplits(op, place.value().size));
-  return checkMemory(op, place.value(), rank);
+  return checkMemory(op, place.value(), sets.rank());
 }
 
 // Of a gather that is run: where its rows may go.

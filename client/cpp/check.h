@@ -13,8 +13,8 @@ namespace rueda::client {
 
 // "allreduce 'x'".
 std::string describe(const Operation& op);
-// kInvalidArgument names the operation and the values. `rank` is that of the caller in the job.
-shm::Status checkOperation(const Operation& op, const ProcessSets& sets, int rank);
+// kInvalidArgument names the operation and the values.
+shm::Status checkOperation(const Operation& op, const ProcessSets& sets);
 // Of a gather that is run and not submitted: where its rows may go.
 shm::Status checkResult(const Operation& op);
 

@@ -40,11 +40,9 @@ Client::Client(const Options& options, std::unique_ptr<Connection> connection)
       patience_(*connection_, options.interrupted),
       sets_(options.rank, options.size),
       timer_(*connection_, timeline_, options.rank, !options.timeline.empty()),
-      submitter_(*connection_, options.rank, options.size),
-      flights_(*connection_, memory_, submitter_, timer_),
-      ring_(*connection_, memory_, patience_, submitter_, flights_, timer_, sets_, options),
-      notes_(submitter_, flights_),
-      directs_(*connection_, memory_, patience_, notes_, {0, options.rank, options.size}) {}
+      ring_(*connection_, memory_, patience_, sets_, timer_),
+      directs_(*connection_, memory_, patience_, ring_.notes(),
+               {0, options.rank, options.size, {}}) {}
 
 Client::~Client() {
   if (connection_->isForked()) timeline_.leaveToParent();
@@ -56,20 +54,18 @@ Status Client::health() {
 }
 
 Status Client::run(const Operation& op) {
-  RUEDA_RETURN_IF_ERROR(checkOperation(op, sets_, options_.rank));
-  if (shm::gathers(op.kind)) RUEDA_RETURN_IF_ERROR(checkResult(op));
-  if (connection_->hasFailed()) return connection_->failure();
-  // Operations that are timed take the ring: it is the daemon that knows when the ranks come.
-  const bool isTimed = timeline_.isRunning();
-  if (options_.size == 1 && op.processSet == 0 && !isTimed) return runAlone(op, memory_);
-  if (flights_.hasName(op.name, op.processSet)) return inFlight(op.kind, op.name);
+  // Held from here on, so that the number stays this set's.
   std::shared_ptr<DirectPath> held;
   DirectPath* const path = directs_.find(op.processSet, &held);
+  RUEDA_RETURN_IF_ERROR(checkOperation(op, sets_));
+  if (shm::gathers(op.kind)) RUEDA_RETURN_IF_ERROR(checkResult(op));
+  if (connection_->hasFailed()) return connection_->failure();
+  if (ring_.hasName(op.name, op.processSet)) return inFlight(op.kind, op.name);
   DirectPath::Attempt attempt;
-  if (!isTimed && path != nullptr && path->offers(op)) {
-    const auto ended =
-        op.processSet == 0 ? runDirect(op, path, &attempt) : runDirect(placed(op), path, &attempt);
-    if (ended) return *ended;
+  // Operations that are timed take the ring: it is the daemon that knows when the ranks come.
+  if (path != nullptr && !timeline_.isRunning()) {
+    if (path->isAlone()) return runAlone(op, memory_);
+    if (const auto ended = runDirect(op, path, &attempt)) return *ended;
   }
   Submission submission;
   submission.flags = shm::kFlagBlocking;
@@ -78,16 +74,18 @@ Status Client::run(const Operation& op) {
   return ring_.run(op, &submission, attempt.tried ? path : nullptr, nullptr);
 }
 
-// The operation as the board of its set sees it.
-Operation Client::placed(const Operation& op) const {
-  Operation placed = op;
-  if (op.kind == OpKind::kBroadcast) placed.root = sets_.placeOf(op.processSet, op.root);
-  return placed;
-}
-
 // nullopt: the operation is for the ring.
 std::optional<Status> Client::runDirect(const Operation& op, DirectPath* path,
                                         DirectPath::Attempt* attempt) {
+  if (!path->offers(op)) return std::nullopt;
+  if (op.kind != OpKind::kBroadcast || op.processSet == 0) return runOnBoard(op, path, attempt);
+  Operation placed = op;  // As the board of its set sees it.
+  RUEDA_ASSIGN_OR_RETURN(placed.root, sets_.placeOf(op.processSet, op.root));
+  return runOnBoard(placed, path, attempt);
+}
+
+std::optional<Status> Client::runOnBoard(const Operation& op, DirectPath* path,
+                                         DirectPath::Attempt* attempt) {
   // Without memory for staging it takes the ring, where less may do.
   if (!path->prepare(op).isOk()) return std::nullopt;
   switch (path->run(op, attempt)) {

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "client/cpp/direct_paths.h"
-#include "client/cpp/ring_notes.h"
 #include "client/cpp/ring_path.h"
 
 namespace rueda::client {
@@ -55,9 +54,10 @@ class Client {
 
  private:
   Client(const Options& options, std::unique_ptr<Connection> connection);
-  Operation placed(const Operation& op) const;
   std::optional<shm::Status> runDirect(const Operation& op, DirectPath* path,
                                        DirectPath::Attempt* attempt);
+  std::optional<shm::Status> runOnBoard(const Operation& op, DirectPath* path,
+                                        DirectPath::Attempt* attempt);
   shm::Result<int64_t> agree(Submission submission);
 
   const Options options_;
@@ -67,10 +67,7 @@ class Client {
   ProcessSets sets_;
   Timeline timeline_;
   FlightTimer timer_;
-  Submitter submitter_;
-  Flights flights_;
   RingPath ring_;
-  RingNotes notes_;
   DirectPaths directs_;
 };
 

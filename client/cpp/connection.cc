@@ -163,6 +163,7 @@ Status Connection::awaitWelcome(const Options& options) {
   if (welcome == nullptr || packet.fds.size() != 3)
     return {Code::kProtocolError, "the daemon at " + options.socket + " did not welcome us"};
   welcome_ = *welcome;
+  isIsolated_ = options.size > 1 && welcome_.directEnabled == 0;
   RUEDA_RETURN_IF_ERROR(shm::verifySealedMemfd(packet.fds[0].get(), shm::kControlBytes));
   RUEDA_RETURN_IF_ERROR(shm::verifySealedMemfd(packet.fds[2].get(), shm::kBoardsBytes));
   RUEDA_ASSIGN_OR_RETURN(control_, shm::Mapping::map(packet.fds[0].get(), shm::kControlBytes));

@@ -56,6 +56,8 @@ class Connection {
   // Of a process set with a number below shm::kBoards; 0: of all ranks.
   shm::Board* board(uint32_t set = 0) const;
   const shm::Welcome& policy() const { return welcome_; }
+  // Whether the ranks of the job do not map each other's memory.
+  bool isIsolated() const { return isIsolated_; }
   int doorbell() const { return doorbell_.get(); }
   Segments& segments() { return segments_; }
   const Segments& segments() const { return segments_; }
@@ -76,6 +78,7 @@ class Connection {
   shm::Mapping control_;
   shm::Mapping boards_;
   shm::Welcome welcome_{};
+  bool isIsolated_ = false;
   Segments segments_;
   const std::function<bool()> interrupted_;
   const uint32_t forkGeneration_;

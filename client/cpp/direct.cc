@@ -29,10 +29,10 @@ class Turn {
 }  // namespace
 
 DirectPath::DirectPath(Connection& connection, Memory& memory, Patience& patience, WaitNotes& notes,
-                       const Seat& seat, Place staging)
+                       const Seat& seat)
     : connection_(connection),
       seat_(connection, patience, notes, seat),
-      places_(connection, memory, seat_, staging),
+      places_(connection, memory, seat_, seat.staging),
       small_(seat_),
       sum_(seat_, connection.policy().sliceFromBytes),
       spread_(seat_),
@@ -75,7 +75,7 @@ void DirectPath::detourEnded(std::optional<uint32_t> index) {
 
 End DirectPath::runPosted(const Operation& op, uint32_t index, uint32_t signature) {
   if (DirectSmall::takes(op)) return small_.run(op, index, signature);
-  seat_.ownLine(index).payload = places_.payloadOf(op);
+  seat_.line(index, seat_.rank()).payload = places_.payloadOf(op);
   const End posted = seat_.meet(op, index, signature);
   if (posted != End::kDone) return posted;
   Tensors tensors;

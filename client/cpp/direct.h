@@ -26,10 +26,12 @@ class DirectPath {
     shm::Status status;  // kDone: whether this rank got its rows; the others have got theirs.
   };
 
-  // All references outlive the path. `staging`: as TensorPlaces.
+  // All references outlive the path.
   DirectPath(Connection& connection, Memory& memory, Patience& patience, WaitNotes& notes,
-             const Seat& seat, Place staging);
+             const Seat& seat);
 
+  // Whether this rank is the only one of the set; then there is nothing to offer.
+  bool isAlone() const { return seat_.size() == 1; }
   // Whether the job allows it, and the operation is of a kind that it does. REQUIRES: of this set.
   bool offers(const Operation& op) const;
 
@@ -45,6 +47,7 @@ class DirectPath {
   // With `index` all ranks had tried it here: they go on there. Any thread, takes no lock.
   void detourEnded(std::optional<uint32_t> index);
 
+  // For the next set of that number: peers may still read there.
   Place staging() const { return places_.staging(); }
 
  private:

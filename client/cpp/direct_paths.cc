@@ -5,13 +5,24 @@
 
 namespace rueda::client {
 
+namespace {
+
+// What the first `places` of a set use.
+void touch(shm::Board* board, int places) {
+  shm::touchPages(board, offsetof(shm::Board, copies));
+  for (shm::CopySlot* const half : board->copies)
+    shm::touchPages(half, static_cast<uint64_t>(places) * sizeof *half);
+}
+
+}  // namespace
+
 DirectPaths::DirectPaths(Connection& connection, Memory& memory, Patience& patience,
                          WaitNotes& notes, const Seat& ofAll)
     : connection_(connection),
       memory_(memory),
       patience_(patience),
       notes_(notes),
-      ofAll_(connection, memory, patience, notes, ofAll, {}) {}
+      ofAll_(connection, memory, patience, notes, ofAll) {}
 
 DirectPaths::~DirectPaths() {
   {
@@ -28,12 +39,13 @@ DirectPath* DirectPaths::findSmaller(uint32_t set, std::shared_ptr<DirectPath>* 
   return held->get();
 }
 
-void DirectPaths::add(const Seat& seat) {
-  if (seat.set >= shm::kBoards) return;
+void DirectPaths::add(uint32_t set, const SetPlace& at) {
+  if (set >= shm::kBoards) return;
+  touch(connection_.board(set), at.size);
   const std::lock_guard<std::mutex> lock(mutex_);
-  paths_[seat.set] = std::shared_ptr<DirectPath>(
-      new DirectPath(connection_, memory_, patience_, notes_, seat, staging_[seat.set]),
-      [this, set = seat.set](DirectPath* ended) { end(set, ended); });
+  paths_[set] = std::shared_ptr<DirectPath>(new DirectPath(connection_, memory_, patience_, notes_,
+                                                           {set, at.place, at.size, staging_[set]}),
+                                            [this, set](DirectPath* ended) { end(set, ended); });
 }
 
 void DirectPaths::remove(uint32_t set) {

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "client/cpp/direct.h"
+#include "client/cpp/process_sets.h"
 
 namespace rueda::client {
 
@@ -21,12 +22,13 @@ class DirectPaths {
   DirectPaths(const DirectPaths&) = delete;
   DirectPaths& operator=(const DirectPaths&) = delete;
 
-  // The path of `set`, or nullptr; that of a smaller set lives as long as *held.
+  // The path of `set`, or nullptr; that of a smaller set lives as long as *held, and its number is
+  // not given to another set until then.
   DirectPath* find(uint32_t set, std::shared_ptr<DirectPath>* held) {
     return set == 0 ? &ofAll_ : findSmaller(set, held);
   }
-  // Nothing for a set without a board. REQUIRES: the seat is of a new set.
-  void add(const Seat& seat);
+  // Nothing for a set without a board. REQUIRES: a new set.
+  void add(uint32_t set, const SetPlace& at);
   void remove(uint32_t set);
 
  private:

@@ -67,7 +67,7 @@ void DirectRows::postRows(const Operation& op, uint32_t index) {
   payload.outSegment = out.value_or(Place{}).segment;
   payload.outOffset = out.value_or(Place{}).offset;
   payload.outRoom = op.outputRoom;
-  seat_.ownLine(index).rows = payload;
+  seat_.line(index, seat_.rank()).rows = payload;
 }
 
 // Copies what all have said, once, and checks it. All ranks come to the same conclusions.

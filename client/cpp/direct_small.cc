@@ -17,8 +17,8 @@ End DirectSmall::runInline(const Operation& op, uint32_t index, uint32_t signatu
   shm::InlineVectors own = {};
   if (gives(op) && op.count > 0) {
     std::memcpy(own.bytes, op.input, op.bytes());
-    std::memset(seat_.ownLine(index).vectors.bytes, 0, shm::kInlineBytes);
-    std::memcpy(seat_.ownLine(index).vectors.bytes, op.input, op.bytes());
+    std::memset(seat_.line(index, seat_.rank()).vectors.bytes, 0, shm::kInlineBytes);
+    std::memcpy(seat_.line(index, seat_.rank()).vectors.bytes, op.input, op.bytes());
   }
   const End posted = seat_.meet(op, index, signature);
   if (posted == End::kDone) finishInline(op, index, own);

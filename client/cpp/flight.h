@@ -29,7 +29,7 @@ struct Flight {
   uint32_t set = 0;
   bool isNamed = true;  // Not a copy of gathered rows.
   bool done = false;
-  // The direct path that gave it back, or nullptr. Its thread keeps it alive.
+  // The direct path that gave it back, until the thread leaves that keeps it alive, or nullptr.
   DirectPath* detour = nullptr;
   shm::Status status;
   int64_t value = 0;             // Of an agreement.

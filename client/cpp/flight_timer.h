@@ -2,7 +2,7 @@
 #pragma once
 
 // What the timeline of this rank gets to know of a flight: it notes moments in the flight, and
-// hands them over when it ends. Called with the lock of the flight's owner.
+// hands them over when it ends. Called with the lock of the flight's owner, or before it has one.
 
 #include "client/cpp/connection.h"
 #include "client/cpp/flight.h"

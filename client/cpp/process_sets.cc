@@ -11,11 +11,18 @@ using shm::Code;
 using shm::Result;
 using shm::Status;
 
+namespace {
+
+Status noSuchSet(uint32_t set) {
+  return {Code::kInvalidArgument, "there is no process set " + std::to_string(set)};
+}
+
+}  // namespace
+
 Result<SetPlace> ProcessSets::placeInSmaller(uint32_t set) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto it = sets_.find(set);
-  if (it == sets_.end())
-    return Status(Code::kInvalidArgument, "there is no process set " + std::to_string(set));
+  if (it == sets_.end()) return noSuchSet(set);
   const std::vector<int64_t>& ranks = it->second.ranks;
   const auto own = std::lower_bound(ranks.begin(), ranks.end(), rank_);
   if (own == ranks.end() || *own != rank_)
@@ -33,11 +40,11 @@ bool ProcessSets::hasRank(uint32_t set, int rank) const {
          std::binary_search(it->second.ranks.begin(), it->second.ranks.end(), rank);
 }
 
-int ProcessSets::placeOf(uint32_t set, int rank) const {
+Result<int> ProcessSets::placeOf(uint32_t set, int rank) const {
   if (set == 0) return rank;
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto it = sets_.find(set);
-  if (it == sets_.end()) return 0;  // Removed meanwhile: the operation will be withdrawn.
+  if (it == sets_.end()) return noSuchSet(set);
   const std::vector<int64_t>& ranks = it->second.ranks;
   return static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin());
 }

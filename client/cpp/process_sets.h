@@ -22,14 +22,18 @@ class ProcessSets {
  public:
   ProcessSets(int rank, int size) : rank_(rank), size_(size) {}
 
+  // Of the job.
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
   // kInvalidArgument: there is no such set, or this rank does not belong to it.
   shm::Result<SetPlace> placeIn(uint32_t set) const {
     return set == 0 ? shm::Result<SetPlace>(SetPlace{rank_, size_}) : placeInSmaller(set);
   }
   // Whether the set has this rank, be it this process's or not.
   bool hasRank(uint32_t set, int rank) const;
-  // REQUIRES: hasRank(set, rank).
-  int placeOf(uint32_t set, int rank) const;
+  // Where a rank of the set is in it. kInvalidArgument: there is no such set any more.
+  shm::Result<int> placeOf(uint32_t set, int rank) const;
   void add(uint32_t set, std::vector<int64_t> ranks);
   // Which set has that number now; 0: none. Numbers are used again.
   uint64_t serialOf(uint32_t set) const;

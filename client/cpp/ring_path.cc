@@ -25,19 +25,17 @@ Status unknownHandle(uint64_t handle) {
 
 }  // namespace
 
-RingPath::RingPath(Connection& connection, Memory& memory, Patience& patience, Submitter& submitter,
-                   Flights& flights, FlightTimer& timer, const ProcessSets& sets,
-                   const Options& options)
+RingPath::RingPath(Connection& connection, Memory& memory, Patience& patience,
+                   const ProcessSets& sets, FlightTimer& timer)
     : connection_(connection),
       memory_(memory),
       patience_(patience),
-      submitter_(submitter),
-      flights_(flights),
-      timer_(timer),
       sets_(sets),
-      rank_(options.rank),
-      rows_(connection, memory, patience, submitter, flights, timer,
-            options.size > 1 && connection.policy().directEnabled == 0) {}
+      timer_(timer),
+      submitter_(connection, sets.rank(), sets.size()),
+      flights_(connection, memory, submitter_, timer),
+      notes_(submitter_, flights_),
+      rows_(connection, memory, patience, submitter_, flights_) {}
 
 Status RingPath::run(const Operation& op, Submission* submission, DirectPath* detour,
                      int64_t* value) {
@@ -49,8 +47,11 @@ Status RingPath::run(const Operation& op, Submission* submission, DirectPath* de
     return begun;
   }
   Status ended = await(submission->requestId, milliseconds(0), value);
-  if (ended.code() == Code::kInterrupted)
+  if (ended.code() == Code::kInterrupted) {
+    // It stays, since the daemon may still work on it, but this thread lets go of the path.
+    flights_.with(submission->requestId, [](Flight& flight) { flight.detour = nullptr; });
     connection_.fail({Code::kInterrupted, "interrupted in " + describe(op)});
+  }
   if (ended.isOk() && shm::gathers(op.kind)) giveRows(op, submission->requestId);
   return ended;
 }
@@ -61,7 +62,7 @@ Status RingPath::placeMemory(const Operation& op, Flight* flight, Submission* su
   if (shm::isAgreement(op.kind) || op.count == 0 || op.lacksRows()) return Status::ok();
   const bool isGather = shm::gathers(op.kind);
   const bool scatters = op.kind == OpKind::kReducescatter;
-  const bool receivesOnly = op.kind == OpKind::kBroadcast && op.root != rank_;
+  const bool receivesOnly = op.kind == OpKind::kBroadcast && op.root != sets_.rank();
   const auto& segments = connection_.segments();
   auto in = segments.locate(receivesOnly ? op.output : op.input, op.bytes());
   auto out = isGather ? in : segments.locate(op.output, flight->resultBytes);
@@ -138,7 +139,7 @@ Status RingPath::submit(const std::vector<Operation>& ops, std::vector<uint64_t>
                                           " operations; fewer than " +
                                           std::to_string(shm::kMaxInFlight) + " are allowed"};
   for (const Operation& op : ops) {
-    RUEDA_RETURN_IF_ERROR(checkOperation(op, sets_, rank_));
+    RUEDA_RETURN_IF_ERROR(checkOperation(op, sets_));
     if (op.processSet != ops.front().processSet)
       return {Code::kInvalidArgument,
               describe(op) + " is of process set " + std::to_string(op.processSet) +
@@ -222,9 +223,35 @@ Status RingPath::await(uint64_t handle, milliseconds timeout, int64_t* value) {
     if (status.isOk() && flight.copyTo != nullptr) FlightTimer::copyOut(&flight);
   });
   if (!isThere) return unknownHandle(handle);  // Another thread waited for it too.
-  if (shm::gathers(kind) && status.isOk()) return rows_.collect(handle);
+  if (shm::gathers(kind) && status.isOk()) return collect(handle);
   flights_.forget(handle);
   return status;
+}
+
+// Brings the rows of a gather that has ended well to its caller, once.
+Status RingPath::collect(uint64_t handle) {
+  bool isCollected = false;
+  flights_.with(handle, [&](const Flight& flight) { isCollected = flight.gathered != nullptr; });
+  if (isCollected) return Status::ok();
+  const int64_t begin = shm::nanosOf(std::chrono::steady_clock::now());
+  const Status collected = rows_.collect(handle);
+  flights_.with(handle, [&](Flight& f) { timer_.noteCollected(&f, begin, collected); });
+  Submission release;
+  release.type = shm::EntryType::kRelease;
+  release.requestId = handle;
+  const Status released = submitter_.write({release});
+  if (collected.isOk()) return released;
+  flights_.forget(handle);
+  return collected;
+}
+
+Status RingPath::join(Submission* submission, int64_t* value) {
+  const Operation op = submission->op;
+  if (op.processSet != 0) return run(op, submission, nullptr, value);
+  submitter_.beginJoin();
+  Status ended = run(op, submission, nullptr, value);
+  submitter_.endJoin(!ended.isOk());
+  return ended;
 }
 
 // Hands the rows of a blocking gather to its caller.

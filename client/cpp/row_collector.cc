@@ -13,30 +13,12 @@ using shm::Code;
 using shm::Status;
 
 RowCollector::RowCollector(Connection& connection, Memory& memory, Patience& patience,
-                           Submitter& submitter, Flights& flights, FlightTimer& timer,
-                           bool isIsolated)
+                           Submitter& submitter, Flights& flights)
     : connection_(connection),
       memory_(memory),
       patience_(patience),
       submitter_(submitter),
-      flights_(flights),
-      timer_(timer),
-      isIsolated_(isIsolated) {}
-
-Status RowCollector::collect(uint64_t id) {
-  bool isCollected = false;
-  flights_.with(id, [&isCollected](const Flight& f) { isCollected = f.gathered != nullptr; });
-  if (isCollected) return Status::ok();
-  const int64_t begin = shm::nanosOf(std::chrono::steady_clock::now());
-  const Status collected = collectRows(id);
-  flights_.with(id, [&](Flight& f) { timer_.noteCollected(&f, begin, collected); });
-  Submission release;
-  release.type = shm::EntryType::kRelease;
-  release.requestId = id;
-  const Status released = submitter_.write({release});
-  if (!collected.isOk()) flights_.forget(id);
-  return collected.isOk() ? released : collected;
-}
+      flights_(flights) {}
 
 // Lets the daemon copy the rows of gather `id`. It does so even if a rank has left meanwhile: the
 // gather was complete.
@@ -80,7 +62,7 @@ Status RowCollector::copyRows(const std::vector<shm::RowBlock>& rows, uint64_t r
 // Brings the rows to the caller's memory, or to a block: memory of the arena comes again, while
 // that of malloc costs a page fault for each 4 KiB, several times what the copy takes. Where ranks
 // do not map each other's memory the daemon copies, and only into memory of the arena.
-Status RowCollector::collectRows(uint64_t id) {
+Status RowCollector::collect(uint64_t id) {
   Flight flight;  // What this one needs of it.
   flights_.with(id, [&flight](const Flight& found) {
     flight.kind = found.kind;
@@ -99,7 +81,7 @@ Status RowCollector::collectRows(uint64_t id) {
   if (flight.output != nullptr && bytes > flight.outputRoom)
     return noRoom(flight.kind, flight.name, bytes, flight.outputRoom);
   const bool isPlaced =
-      flight.output != nullptr && (!isIsolated_ || memory_.owns(flight.output, bytes));
+      flight.output != nullptr && (!connection_.isIsolated() || memory_.owns(flight.output, bytes));
   char* block = nullptr;
   if (bytes > 0 && !isPlaced) {
     RUEDA_ASSIGN_OR_RETURN(block, memory_.allocate(bytes));
@@ -107,7 +89,8 @@ Status RowCollector::collectRows(uint64_t id) {
   char* const to = isPlaced ? static_cast<char*>(flight.output) : block;
   Status copied;
   if (bytes > 0)
-    copied = isIsolated_ ? fetchRows(id, to, bytes) : copyRows(flight.rows, flight.rowBytes, to);
+    copied = connection_.isIsolated() ? fetchRows(id, to, bytes)
+                                      : copyRows(flight.rows, flight.rowBytes, to);
   if (copied.isOk() && block != nullptr && flight.output != nullptr)
     std::memcpy(flight.output, block, bytes);
   // Without an outcome the daemon may still be writing there.

@@ -11,15 +11,14 @@ namespace rueda::client {
 
 class RowCollector {
  public:
-  // All references outlive this. `isIsolated`: ranks do not map each other's memory.
+  // All references outlive this.
   RowCollector(Connection& connection, Memory& memory, Patience& patience, Submitter& submitter,
-               Flights& flights, FlightTimer& timer, bool isIsolated);
+               Flights& flights);
 
-  // Collects the rows of a gather that has ended well, once; a second call does nothing.
+  // Of a gather that has ended well; Flight::gathered has them then.
   shm::Status collect(uint64_t id);
 
  private:
-  shm::Status collectRows(uint64_t id);
   shm::Status fetchRows(uint64_t id, const char* to, uint64_t bytes);
   shm::Status copyRows(const std::vector<shm::RowBlock>& rows, uint64_t rowBytes, char* to);
 
@@ -28,8 +27,6 @@ class RowCollector {
   Patience& patience_;
   Submitter& submitter_;
   Flights& flights_;
-  FlightTimer& timer_;
-  const bool isIsolated_;
 };
 
 }  // namespace rueda::client

@@ -44,8 +44,7 @@ Status Submitter::start(const std::vector<Submission>& submissions) {
                                    [](const Submission& s) { return s.op.processSet == 0; });
   uint64_t started = count().load(std::memory_order_relaxed);
   // What a rank starts after it has joined is refused.
-  const bool hasJoined = (started & shm::kAllStarted) == shm::kAllStarted;
-  if (isOfAll && !hasJoined)
+  if (isOfAll && !hasJoined())
     count().store(started += submissions.size(), std::memory_order_seq_cst);
   const uint32_t asleep = connection_.control()->daemonAsleep.load(std::memory_order_seq_cst);
   // In a smaller process set the counts of all say nothing about who is last.
@@ -69,19 +68,26 @@ bool Submitter::mayBeLast(uint64_t started) const {
   return true;
 }
 
-uint64_t Submitter::beginJoin() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const uint64_t before = count().load(std::memory_order_relaxed);
-  count().store(before | shm::kAllStarted, std::memory_order_seq_cst);
-  return before;
+bool Submitter::hasJoined() const {
+  return (count().load(std::memory_order_relaxed) & shm::kAllStarted) == shm::kAllStarted;
 }
 
-void Submitter::endJoin(uint64_t before, bool hasFailed) {
+void Submitter::beginJoin() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const uint64_t joined = before | shm::kAllStarted;
-  // Else a thread that tried to join meanwhile has failed after another one's join has ended.
-  if (count().load(std::memory_order_relaxed) == joined)
-    count().store(hasFailed ? before : joined + 1, std::memory_order_seq_cst);
+  ++joining_;
+  if (hasJoined()) return;
+  startedBefore_ = count().load(std::memory_order_relaxed);
+  count().store(startedBefore_ | shm::kAllStarted, std::memory_order_seq_cst);
+}
+
+// While one thread's join is on its way, another's fails: the name is taken.
+void Submitter::endJoin(bool hasFailed) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  --joining_;
+  if (!hasFailed)
+    count().store((startedBefore_ | shm::kAllStarted) + 1, std::memory_order_seq_cst);
+  else if (joining_ == 0 && hasJoined())
+    count().store(startedBefore_, std::memory_order_seq_cst);
 }
 
 void Submitter::hurry() {

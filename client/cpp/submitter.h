@@ -43,10 +43,10 @@ class Submitter {
   // As write, for operations that nobody on this rank waits for yet: leaves it to the last rank
   // that starts them to wake the daemon.
   shm::Status start(const std::vector<Submission>& submissions);
-  // This rank joins, so that nobody waits for what it starts. Returns its count, for endJoin().
-  uint64_t beginJoin();
-  // The join that began with a count of `before` has ended, on all ranks, or has failed.
-  void endJoin(uint64_t before, bool hasFailed);
+  // A thread of this rank joins, so that nobody waits for what the rank starts.
+  void beginJoin();
+  // That join has ended, on all ranks, or has failed.
+  void endJoin(bool hasFailed);
   // Wakes the daemon for what start() has left to a napping one. Before this rank waits.
   void hurry();
   // Wakes the daemon if start() did not, so that it can say who is waited for. Before this rank
@@ -60,6 +60,7 @@ class Submitter {
   shm::Status awaitSpace(int64_t slots);
   bool trusts() const;
   bool mayBeLast(uint64_t started) const;
+  bool hasJoined() const;
   std::atomic<uint64_t>& count() const { return connection_.board()->starts[rank_].count; }
   shm::SubmissionEntry encode(const Submission& submission);
   void ringDoorbell();
@@ -73,6 +74,8 @@ class Submitter {
   std::string tail_;             // Guarded by mutex_; of the entry that was encoded last.
   std::thread::id firstThread_;  // Guarded by mutex_; that has written.
   bool hasThreads_ = false;      // Guarded by mutex_; another one has, too.
+  int joining_ = 0;              // Guarded by mutex_; threads, of which one succeeds.
+  uint64_t startedBefore_ = 0;   // Guarded by mutex_; count() before they marked it.
 };
 
 }  // namespace rueda::client

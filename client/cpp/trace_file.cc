@@ -23,14 +23,18 @@ constexpr uint64_t kPageBytes = 4096;  // Of the page cache, or a part of its pa
 constexpr uint64_t kFirstRoom = 64 << 10;
 constexpr uint64_t kCopyBytes = 1 << 20;  // At once, where the file is copied.
 
-// The process that writes the file, or 0. The lock is the process's, not its children's, and goes
-// with it. A file system without locks has no such answer.
-pid_t lock(int fd) {
+struct flock wholeFile(short type) {
   struct flock all {};
-  all.l_type = F_WRLCK;
-  if (::fcntl(fd, F_SETLK, &all) == 0 || (errno != EAGAIN && errno != EACCES)) return 0;
-  if (::fcntl(fd, F_GETLK, &all) != 0 || all.l_type == F_UNLCK) return 0;
-  return all.l_pid;
+  all.l_type = type;
+  return all;
+}
+
+// Whether another one who writes the file holds its lock; else this one does from now on, where the
+// file system has locks. It is the open file's, not the process's: two sessions of one process
+// exclude each other, and who only reads the file there does not undo it.
+bool isLocked(int fd) {
+  const struct flock all = wholeFile(F_WRLCK);
+  return ::fcntl(fd, F_OFD_SETLK, &all) != 0 && (errno == EAGAIN || errno == EACCES);
 }
 
 }  // namespace
@@ -49,8 +53,7 @@ Result<TraceFile> TraceFile::create(const std::string& path) {
   struct stat opened {};
   if (::fstat(fd.get(), &opened) != 0) return refused(errno);
   if (!S_ISREG(opened.st_mode)) return refusedAs("it is no regular file");
-  if (const pid_t writer = lock(fd.get()); writer != 0)
-    return refusedAs("process " + std::to_string(writer) + " writes it");
+  if (isLocked(fd.get())) return refusedAs("another session writes it");
   const std::unique_ptr<char, void (*)(void*)> real(::realpath(path.c_str(), nullptr), ::free);
   struct stat found {};
   if (real == nullptr || ::stat(real.get(), &found) != 0) return refused(errno);
@@ -61,6 +64,13 @@ Result<TraceFile> TraceFile::create(const std::string& path) {
   if (begun.isOk()) begun = file.grow();
   if (!begun.isOk()) return Status(Code::kInvalidArgument, begun.message());
   return file;
+}
+
+TraceFile::~TraceFile() {
+  if (!file_.valid()) return;
+  // Forked children have the open file, too, and may live on.
+  const struct flock all = wholeFile(F_UNLCK);
+  (void)::fcntl(file_.get(), F_OFD_SETLK, &all);
 }
 
 Status TraceFile::grow() {
@@ -77,7 +87,7 @@ bool TraceFile::replace(uint64_t end) {
   if (!fd.valid()) return false;
   TraceFile copy(std::move(fd), path_);
   bool isDone =
-      lock(copy.file_.get()) == 0 && ::fchmod(copy.file_.get(), status.st_mode & 07777) == 0;
+      !isLocked(copy.file_.get()) && ::fchmod(copy.file_.get(), status.st_mode & 07777) == 0;
   std::string piece(std::min(end, kCopyBytes), ' ');
   const uint64_t kept = std::min(next_, end_ - 1);  // Without the bracket.
   for (uint64_t at = 0; at < kept && isDone;) {

@@ -25,8 +25,11 @@ class TraceFile {
   static constexpr size_t kMaxElementBytes = 4000;
 
   // Makes or empties the file: "[]", with room. kInvalidArgument names path and reason, such as
-  // another process that writes it.
+  // another session that writes it, in this process or not.
   static shm::Result<TraceFile> create(const std::string& path);
+  ~TraceFile();  // Not in a forked child.
+  TraceFile(TraceFile&&) = default;
+  TraceFile& operator=(TraceFile&&) = default;
 
   // Adds JSON values of at most kMaxElementBytes each. kResourceExhausted on a failure (disk full):
   // the file is valid then, too, and holds the first ones of them.

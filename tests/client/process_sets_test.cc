@@ -13,9 +13,12 @@ TEST_CASE("a set is known with its ranks until it is removed") {
   CHECK(sets.placeIn(1).value().size == 3);
   CHECK(sets.hasRank(1, 3));
   CHECK_FALSE(sets.hasRank(1, 1));
+  CHECK(sets.placeOf(1, 3).value() == 2);
   sets.remove(1, sets.serialOf(1));
   CHECK(sets.placeIn(1).status().message() == "there is no process set 1");
   CHECK(sets.serialOf(1) == 0);
+  // Place 0, it said once: then a root that was not the first rank gave way to one that was.
+  CHECK(sets.placeOf(1, 3).status().message() == "there is no process set 1");
 }
 
 // Once the thread that removed a set, late to hear of it, removed the next one of that number.

@@ -138,11 +138,41 @@ TEST_CASE("a file that another process writes is refused, and stays as it is") {
     const std::string before = textOf(path);
     REQUIRE(!before.empty());
     CHECK(TraceFile::create(path).status().message() ==
-          "cannot write the timeline '" + path + "': process " + std::to_string(writer.pid()) +
-              " writes it");
+          "cannot write the timeline '" + path + "': another session writes it");
     CHECK(textOf(path) == before);
   }
   CHECK(TraceFile::create(path).isOk());  // The writers have been killed.
+}
+
+// A lock of the process did not keep out its other session, and went when anybody closed the file.
+TEST_CASE(
+    "a file that another session of the process writes is refused, also when it has been read") {
+  const TempDir folder;
+  const std::string path = folder.file("t.json");
+  auto file = TraceFile::create(path);
+  REQUIRE(file.isOk());
+  for (size_t i = 0; i < 100; ++i) REQUIRE(file.value().add({element(i, 3000)}).isOk());
+  CHECK(traceOf(path).size() == 100);
+  CHECK_THAT(TraceFile::create(path).status().message(),
+             Catch::Contains("another session writes it"));
+  CHECK(traceOf(path).size() == 100);
+}
+
+TEST_CASE("children that were forked while it was written do not keep a file") {
+  const TempDir folder;
+  const std::string path = folder.file("t.json");
+  std::unique_ptr<rueda::kit::Child> child;
+  {
+    auto file = TraceFile::create(path);
+    REQUIRE(file.isOk());
+    child = std::make_unique<rueda::kit::Child>([] {
+      ::raise(SIGSTOP);
+      return 0;
+    });
+    child->awaitStop();
+    CHECK_FALSE(TraceFile::create(path).isOk());
+  }
+  CHECK(TraceFile::create(path).isOk());
 }
 
 TEST_CASE("a kill at any moment leaves valid JSON") {

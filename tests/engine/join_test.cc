@@ -253,3 +253,50 @@ TEST_CASE("after a join ranks count what they start from the same number again")
   CHECK(isThere);
   CHECK(wrong[0] + wrong[1] == "");
 }
+
+// Once the thread whose join failed took back what the other one's had marked.
+TEST_CASE("a rank that joins from two threads has joined once") {
+  DaemonFixture daemon;
+  HostileClient other(daemon.socket());
+  std::string wrong;
+  std::atomic<int> refused{0};
+  std::atomic<int> begun{0};
+  std::atomic<int> ended{0};  // 1: the other rank may look.
+  constexpr int kRounds = 100;
+  std::thread rank([&] {
+    auto opened = Client::open(daemon.options(0, 2));
+    if (!opened.isOk()) return (void)(wrong = problem("open", opened.status()));
+    for (int round = 0; round < kRounds && wrong.empty(); ++round) {
+      const auto join = [&] {
+        for (++begun; begun.load() < 2 * round + 2;) std::this_thread::yield();
+        const auto last = opened.value()->join(0, false);
+        if (last.status().code() == Code::kAlreadyExists) ++refused;
+        return last.status();
+      };
+      Status first;
+      std::thread thread([&] { first = join(); });
+      const Status second = join();
+      thread.join();
+      if (first.isOk() == second.isOk()) wrong = first.toString() + ", " + second.toString();
+      ended = 1;
+      while (ended.load() == 1 && wrong.empty()) std::this_thread::yield();
+    }
+    ended = 1;
+    refused = kRounds;  // Also after a failure, so that the other one comes to its end.
+  });
+  bool isThere = other.join(1, 2) && other.awaitJob();
+  for (uint64_t round = 1; round <= kRounds && isThere; ++round) {
+    while (refused.load() < static_cast<int>(round)) std::this_thread::yield();
+    rueda::shm::SubmissionEntry join = rueda::kit::allreduceEntry(round, 0);
+    join.kind = static_cast<uint8_t>(OpKind::kJoin);
+    other.submit(join, {}, ".join");
+    isThere = other.completion().has_value();
+    while (ended.load() == 0) std::this_thread::yield();
+    const uint64_t rounds = other.board()->starts[0].count.load() / (rueda::shm::kAllStarted + 1);
+    isThere = isThere && rounds == round;
+    ended = 0;
+  }
+  rank.join();
+  CHECK(isThere);
+  CHECK(wrong == "");
+}

@@ -102,19 +102,20 @@ TEST_CASE("a thread removes a set while another one of each rank works in it") {
   const auto body = [](Client& client, int rank) -> std::string {
     std::string wrong = problem("add", client.addProcessSet({0, 1}).status());
     std::string working;
+    std::atomic<int> steps{0};
     std::thread worker([&] {
-      for (int step = 0; rank < 2; ++step) {
+      for (; rank < 2; ++steps) {
         float value = 1;
         const Status status = client.run(sumIn(1, &value));
         if (status.isOk() && value == 2) continue;
         const bool isOver = status.code() == Code::kUnavailable ||
                             (status.code() == Code::kInvalidArgument &&
                              status.message().find("process set 1") != std::string::npos);
-        if (!isOver) working = "step " + std::to_string(step) + ": " + status.toString();
+        if (!isOver) working = "step " + std::to_string(steps) + ": " + status.toString();
         return;
       }
     });
-    std::this_thread::sleep_for(milliseconds(5));  // Some steps; any number is right.
+    while (rank < 2 && steps.load() < 20) std::this_thread::yield();
     wrong += problem("remove", client.removeProcessSet(1));
     worker.join();
     return wrong + working + goOn(client, rank);
