@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "shm/board.h"
 #include "tests/kit/flow_maker.h"
 
 namespace {
@@ -69,6 +70,22 @@ TEST_CASE("the number of a set without a board is free at once") {
     for (int64_t last = first + 1; last < 16; ++last) REQUIRE(sets.add({first, last}).isOk());
   REQUIRE(sets.remove(20, &waiting).isOk());
   CHECK(sets.add({1, 2, 3}).value() == 20);
+}
+
+// Of 64 ranks one of the columns once had none.
+TEST_CASE("all rows and columns of the most ranks of a job have boards") {
+  ProcessSets sets(1, rueda::shm::kMaxRanks);
+  constexpr int64_t kSide = 8;
+  for (int64_t part = 0; part < kSide; ++part) {
+    std::vector<int64_t> row;
+    std::vector<int64_t> column;
+    for (int64_t other = 0; other < kSide; ++other) {
+      row.push_back(part * kSide + other);
+      column.push_back(other * kSide + part);
+    }
+    CHECK(sets.add(row).value() < rueda::shm::kBoards);
+    CHECK(sets.add(column).value() < rueda::shm::kBoards);
+  }
 }
 
 TEST_CASE("what is no set of ranks of the job is refused, with the ranks in the text") {
