@@ -123,4 +123,10 @@ constexpr uint64_t kBoardBytes = (sizeof(Board) + 4095) / 4096 * 4096;
 constexpr uint32_t kBoards = 1 + 8 + 8;
 static_assert(kMaxRanks == 8 * 8);
 constexpr uint64_t kBoardsBytes = kBoards * kBoardBytes;
+
+// REQUIRES: `boards` are kBoardsBytes of a job's segment, set < kBoards.
+inline Board* boardAt(char* boards, uint32_t set) {
+  return reinterpret_cast<Board*>(boards + set * kBoardBytes);
+}
+
 }  // namespace rueda::shm

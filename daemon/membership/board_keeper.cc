@@ -60,10 +60,10 @@ bool BoardKeeper::withdraw(uint32_t set, uint32_t index, int size) {
 }
 
 void BoardKeeper::clear(uint32_t set) {
-  const uint64_t begin = set * shm::kBoardBytes;
-  if (::fallocate(memfd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                  static_cast<off_t>(begin), static_cast<off_t>(shm::kBoardBytes)) != 0)
-    std::memset(mapping_.data() + begin, 0, shm::kBoardBytes);
+  char* const begin = reinterpret_cast<char*>(board(set));
+  if (::fallocate(memfd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin - mapping_.data(),
+                  static_cast<off_t>(shm::kBoardBytes)) != 0)
+    std::memset(begin, 0, shm::kBoardBytes);
 }
 
 }  // namespace rueda::membership

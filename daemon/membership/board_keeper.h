@@ -35,7 +35,7 @@ class BoardKeeper {
 
  private:
   shm::Board* board(uint32_t set) const {
-    return reinterpret_cast<shm::Board*>(mapping_.data() + set * shm::kBoardBytes);
+    return shm::boardAt(mapping_.data(), set);
   }
 
   shm::Fd memfd_;

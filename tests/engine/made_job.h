@@ -67,9 +67,7 @@ class Made {
   Job job;
 
  private:
-  shm::Board* board(flow::SetId set) {
-    return reinterpret_cast<shm::Board*>(mapping_.data() + set * shm::kBoardBytes);
-  }
+  shm::Board* board(flow::SetId set) { return shm::boardAt(mapping_.data(), set); }
   shm::Mapping mapping_;
   uint64_t nextId_ = 0;
 };

@@ -18,15 +18,13 @@ struct Fixture {
   Fixture()
       : keeper(std::move(membership::BoardKeeper::create()).value()),
         mapping(std::move(shm::Mapping::map(keeper.fd(), shm::kBoardsBytes)).value()),
-        board(reinterpret_cast<shm::Board*>(mapping.data())) {}
+        board(boardOf(0)) {}
 
   void post(int rank, uint32_t index, uint32_t set = 0) {
     boardOf(set)->posts[index & 1][rank].word.store(tagged(index, kSignature),
                                                     std::memory_order_release);
   }
-  shm::Board* boardOf(uint32_t set) {
-    return reinterpret_cast<shm::Board*>(mapping.data() + set * shm::kBoardBytes);
-  }
+  shm::Board* boardOf(uint32_t set) { return shm::boardAt(mapping.data(), set); }
   uint64_t verdict(uint32_t index) const { return board->withdrawals[index & 1].verdict.load(); }
 
   membership::BoardKeeper keeper;
