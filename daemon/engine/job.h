@@ -34,7 +34,6 @@ struct Member {
   uint64_t arenaBytes = 0;
   uint64_t submitted = 0;
   uint64_t completed = 0;
-  uint32_t begunEarlier = 0;  // On boards of sets that were removed.
 };
 
 // A client thread that sleeps in a direct operation.
@@ -75,13 +74,18 @@ struct Job {
   bool hasSessions() const;
   // "rank 1 (pid 123 on host a)".
   std::string describe(int rank) const;
-  // True when every rank has posted the operation that `wait` sleeps in: it runs, or is over and
-  // the sleeper has not told yet.
-  bool hasAllPosts(const DirectWait& wait) const;
-  // How many direct operations `rank` has begun, in whatever set, as it says; modulo 2^32.
-  uint32_t begunDirect(int rank) const;
+
+  // As ProcessSets::add and remove; the set's board and number go with it.
+  shm::Result<flow::SetId> addSet(const std::vector<int64_t>& ranks);
+  shm::Status removeSet(flow::SetId set, std::vector<flow::Request>* waiting);
   // `rank` is through with the board of `set`, which was removed.
   void leaveBoard(flow::SetId set, int rank);
+
+  // True when every rank has posted the operation that `wait` sleeps in: it runs, or is over and
+  // the sleeper has not told yet.
+  bool hasAllPosts(const DirectWait& wait) const {
+    return boards.hasAllPosts(wait.set, wait.index);
+  }
   // Whether only others can end that sleep.
   bool sleepsOn(const DirectWait& wait) const { return !wait.isWithdrawn && !hasAllPosts(wait); }
   // What the threads of every rank sleep in, for the deadlock finder; and how many do.

@@ -30,7 +30,7 @@ Status Jobs::checkPlace(const Job& job, const submit::Greeting& greeting) const 
 
 Result<Job*> Jobs::create(uid_t uid, const submit::Greeting& greeting) {
   RUEDA_RETURN_IF_ERROR(quota_.takeJob(uid));
-  auto boards = membership::BoardKeeper::create();
+  auto boards = membership::BoardKeeper::create(greeting.size);
   if (!boards.isOk()) {
     quota_.giveJob(uid);
     return boards.status();

@@ -41,9 +41,8 @@ void untangleSet(Job* job, flow::SetId set, const std::vector<DirectWait>& waits
   const bool isRemoved = table == nullptr;
   const bool meetsRing = isRemoved || !table->joined().empty() || lacksWaiter(*table, waits);
   if (indices.size() < 2 && !meetsRing) return;
-  const auto size = static_cast<int>(job->sets.findWithRemoved(set)->members().size());
   for (const uint32_t index : indices) {
-    if (!job->boards.withdraw(set, index, size)) continue;
+    if (!job->boards.withdraw(set, index)) continue;
     for (DirectWait& wait : job->directWaits)
       if (wait.set == set && wait.index == index) wait.isWithdrawn = true;
   }
@@ -85,7 +84,7 @@ void fillRanks(const std::vector<int>& ranks, const std::vector<int>& stopped,
 flow::TimePoint oldestSince(const Job& job, flow::TimePoint now) {
   flow::TimePoint oldest = now;
   for (const flow::SetId set : job.sets.active()) {
-    const negotiate::TensorTable& table = *job.sets.all().at(set);
+    const negotiate::TensorTable& table = *job.sets.find(set);
     for (const auto& [name, entry] : table.entries()) oldest = std::min(oldest, entry.since);
     if (!table.joined().empty()) oldest = std::min(oldest, table.joined().front().arrived);
   }
@@ -179,19 +178,18 @@ void reportDeadlock(Job* job, bool atTick) {
 
 std::vector<PendingView> pendingOf(const Job& job, flow::TimePoint now) {
   std::vector<PendingView> pending;
-  if (job.sets.empty() && job.directWaits.empty()) return pending;
+  if (job.sets.active().empty() && job.directWaits.empty()) return pending;
   const std::vector<int> stopped = stoppedRanks(job);
   for (const flow::SetId set : job.sets.active())
-    addPending(set, *job.sets.all().at(set), stopped, now, &pending);
+    addPending(set, *job.sets.find(set), stopped, now, &pending);
   std::set<std::tuple<flow::SetId, uint32_t, std::string>> seen;
   for (const DirectWait& wait : job.directWaits) {
     if (!seen.insert({wait.set, wait.index, wait.name}).second) continue;
     PendingView view = viewOf(wait.name, wait.set, wait.spec, ageMs(wait.since, now));
-    const negotiate::TensorTable& table = *job.sets.findWithRemoved(wait.set);
     const auto hasPosted = [&](int rank) {
-      return job.boards.hasPosted(wait.set, *table.placeOf(rank), wait.index);
+      return job.boards.hasPosted(wait.set, rank, wait.index);
     };
-    fillRanks(table.members(), stopped, hasPosted, &view);
+    fillRanks(job.boards.seats().ranksOf(wait.set), stopped, hasPosted, &view);
     pending.push_back(std::move(view));
   }
   std::sort(pending.begin(), pending.end(),

@@ -149,7 +149,7 @@ TEST_CASE("a job that fails tells its ranks, ends what waits, and keeps its firs
   CHECK(outcomes[0].requestId == 9);
   CHECK(outcomes[0].status.message() == "lost rank 1");
   CHECK(job->opsFailed == 1);
-  CHECK(job->sets.empty());
+  CHECK(job->sets.active().empty());
   office.jobs.finish(job, Job::State::kEnded, 0, {Code::kShutDown, "later"}, &outcomes);
   CHECK(job->failure.message() == "lost rank 1");
   CHECK(office.notices.size() == 2);

@@ -21,7 +21,8 @@ class Made {
  public:
   // The ranks are in `process`.
   explicit Made(int size, pid_t process = ::getpid())
-      : job(1, 1000, "train", size, false, std::move(membership::BoardKeeper::create()).value()),
+      : job(1, 1000, "train", size, false,
+            std::move(membership::BoardKeeper::create(size)).value()),
         mapping_(std::move(shm::Mapping::map(job.boards.fd(), shm::kBoardsBytes)).value()) {
     job.state = Job::State::kRunning;
     for (Member& member : job.members) {
