@@ -78,6 +78,13 @@ void Job::leaveBoard(flow::SetId set, int rank) {
   sets.giveBack(set);
 }
 
+bool Job::wants(int rank) const {
+  return sets.wants(rank) ||
+         std::any_of(directWaits.begin(), directWaits.end(), [this, rank](const DirectWait& wait) {
+           return boards.seats().placeOf(wait.set, rank).has_value();
+         });
+}
+
 std::vector<std::set<observe::WaitedFor>> Job::sleepers() const {
   std::vector<std::set<observe::WaitedFor>> waiting(members.size());
   for (size_t r = 0; r < members.size(); ++r)

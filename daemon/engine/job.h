@@ -81,13 +81,13 @@ struct Job {
   // `rank` is through with the board of `set`, which was removed.
   void leaveBoard(flow::SetId set, int rank);
 
-  // True when every rank has posted the operation that `wait` sleeps in: it runs, or is over and
-  // the sleeper has not told yet.
-  bool hasAllPosts(const DirectWait& wait) const {
-    return boards.hasAllPosts(wait.set, wait.index);
+  // Whether something waits that this rank may have to take part in.
+  bool wants(int rank) const;
+  // Whether only others can end that sleep: not if every rank has posted the operation, which then
+  // runs, or is over and the sleeper has not told yet.
+  bool sleepsOn(const DirectWait& wait) const {
+    return !wait.isWithdrawn && !boards.hasAllPosts(wait.set, wait.index);
   }
-  // Whether only others can end that sleep.
-  bool sleepsOn(const DirectWait& wait) const { return !wait.isWithdrawn && !hasAllPosts(wait); }
   // What the threads of every rank sleep in, for the deadlock finder; and how many do.
   std::vector<std::set<observe::WaitedFor>> sleepers() const;
   std::vector<size_t> countSleepers() const;

@@ -142,7 +142,7 @@ void untangle(Job* job) {
   if (job->directWaits.empty()) return;
   std::map<flow::SetId, std::vector<DirectWait>> bySet;
   for (const DirectWait& wait : job->directWaits)
-    if (!job->hasAllPosts(wait)) bySet[wait.set].push_back(wait);
+    if (!job->boards.hasAllPosts(wait.set, wait.index)) bySet[wait.set].push_back(wait);
   for (const auto& [set, waits] : bySet) untangleSet(job, set, waits);
 }
 

@@ -90,6 +90,18 @@ TEST_CASE("sleepers in one set are not sent to the ring for what happens in anot
   CHECK_FALSE(made.isWithdrawn(2, 2));
 }
 
+// Once one that slept on any board made every rank of the job wake the daemon for each start.
+TEST_CASE("who sleeps in a set wants its ranks, no others") {
+  Made made(4);
+  REQUIRE(made.job.addSet({0, 1}).value() == 1);
+  made.sleep(0, 1, "x", kStart, 1);
+  CHECK(made.job.wants(1));
+  for (const int rank : {2, 3}) CHECK_FALSE(made.job.wants(rank));
+  made.submit(3, "y", kStart, false);
+  CHECK(made.job.wants(2));
+  CHECK_FALSE(made.job.wants(3));
+}
+
 TEST_CASE("who sleeps in a set that was removed is sent to the ring, to hear of it") {
   Made made(3);
   REQUIRE(made.job.addSet({0, 2}).value() == 1);
