@@ -62,6 +62,16 @@ struct GatherShare {
   int place = 0;  // In the process set.
 };
 
+// Ranks that wait for each other, as seen at one moment.
+struct Deadlock {
+  std::string text;           // Who waits for what; empty: there is none.
+  uint64_t opsCompleted = 0;  // By then: when some have ended since, it is another one.
+
+  bool operator==(const Deadlock& other) const {
+    return text == other.text && opsCompleted == other.opsCompleted;
+  }
+};
+
 struct Job {
   enum class State { kForming, kRunning, kFailed, kEnded };
 
@@ -116,9 +126,11 @@ struct Job {
   std::map<uint64_t, GatherShare> gathers;  // By gatherKey.
   flow::TimePoint formingNoticeAt;
   std::string reportedDeadlock;  // That it is in now; empty: none.
-  bool hasThreads = false;       // Some rank says so, or its process has some that do not sleep.
-  std::pair<std::string, uint64_t> seenDeadlock;    // At the last tick; as loggedDeadlock.
-  std::pair<std::string, uint64_t> loggedDeadlock;  // The last log line, and opsCompleted by then.
+  bool hasThreads = false;       // Some rank has said that several of its threads write.
+  bool hadOthers = false;        // Some rank has other threads, by a look since the last tick.
+  Deadlock seenDeadlock;         // At the last tick.
+  Deadlock loggedDeadlock;       // In the last log line;
+  bool isLoggedCertain = false;  // which said "is", not "may be".
   std::map<std::string, flow::TimePoint> nextStallLine;  // By operation.
   uint64_t opsCompleted = 0;
   uint64_t opsFailed = 0;
