@@ -103,7 +103,7 @@ const std::vector<Setting>& settings() {
       number("max-sessions-per-uid", &Config::maxSessionsPerUid, 1, 4096, "clients of one user"),
       number("max-jobs-per-uid", &Config::maxJobsPerUid, 1, 1024, "jobs of one user"),
       number("max-bytes-per-uid", &Config::maxBytesPerUid, 0, kManyBytes,
-             "bytes of shared memory of one user; 0: 80 % of memory"),
+             "bytes of shared memory of one user, boards of jobs included; 0: 80 % of memory"),
       number("handshake-timeout-ms", &Config::handshakeTimeoutMs, 50, 60000,
              "from connect to a complete hello"),
       number("drain-seconds", &Config::drainSeconds, 0, 3600, "how long SIGTERM waits for jobs"),

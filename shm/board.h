@@ -117,7 +117,16 @@ static_assert(offsetof(Board, copies) == 41344 && sizeof(Board) == 631168);
 static_assert(std::is_standard_layout_v<Board>);
 
 constexpr uint64_t kBoardBytes = (sizeof(Board) + 4095) / 4096 * 4096;
-// As many as a host needs that is cut in two ways. Pages that nobody writes are none.
-constexpr uint32_t kBoards = 16;
+// Of all ranks, and of the rows and columns of kMaxRanks ranks that are cut 8 x 8 (data and model
+// parallel). A longer cut has more sets (2 x 32: 34): those with higher numbers do without a board.
+// Pages that nobody writes are none.
+constexpr uint32_t kBoards = 1 + 8 + 8;
+static_assert(kMaxRanks == 8 * 8);
 constexpr uint64_t kBoardsBytes = kBoards * kBoardBytes;
+
+// REQUIRES: `boards` are kBoardsBytes of a job's segment, set < kBoards.
+inline Board* boardAt(char* boards, uint32_t set) {
+  return reinterpret_cast<Board*>(boards + set * kBoardBytes);
+}
+
 }  // namespace rueda::shm

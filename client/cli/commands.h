@@ -13,8 +13,9 @@ namespace rueda::cli {
 // Exit codes, documented in --help; never renumber.
 enum ExitCode : int {
   kExitOk = 0,
-  kExitUnhealthy = 1,    // health: a part does not serve, a job failed or is deadlocked, or the
-                         // daemon is there but does not answer. Others: --job names no job.
+  kExitUnhealthy = 1,    // health: a part does not serve, a job failed or is, or may be,
+                         // deadlocked, or the daemon is there but does not answer. Others: --job
+                         // names no job.
   kExitUsage = 2,        // Wrong arguments, or --json and several daemons to choose from.
   kExitUnreachable = 3,  // No daemon, or no answer.
 };

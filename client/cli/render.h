@@ -23,7 +23,7 @@ std::string jsonJobs(const v1::ListJobsResponse& response);
 std::string jsonPending(const v1::ListPendingResponse& response);
 std::string jsonHealth(const v1::GetStatusResponse& response);
 
-// Every part serves, and no job failed or is deadlocked.
+// Every part serves, and no job failed or is, or may be, deadlocked.
 bool isHealthy(const v1::GetStatusResponse& response);
 
 }  // namespace rueda::cli

@@ -21,7 +21,8 @@ Without --socket: the daemon at /run/rueda/status.sock, else every private daemo
 
 Exit codes:
   0  fine; health: healthy
-  1  health: a part does not serve, a job failed or is deadlocked, or no answer; others: no such job
+  1  health: a part does not serve, a job failed or is (or may be) deadlocked, or no answer;
+     others: no such job
   2  wrong arguments, or --json and several daemons to choose from
   3  cannot reach the daemon, it gives no answer, or the answer cannot be written)";
 

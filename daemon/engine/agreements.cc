@@ -13,12 +13,12 @@ void Engine::finishAgreement(Job* job, const Decision& decision) {
   if (spec.kind == shm::OpKind::kJoin)
     return endDecision(job, decision, Status::ok(), decision.requests.back().rank);
   if (spec.kind == shm::OpKind::kAddSet) {
-    const auto added = job->sets.add(spec.ranks);
+    const auto added = job->addSet(spec.ranks);
     return endDecision(job, decision, added.status(), added.isOk() ? added.value() : 0);
   }
   if (spec.kind == shm::OpKind::kRemoveSet) {
     std::vector<flow::Request> waiting;
-    const Status removed = job->sets.remove(spec.dissolved, &waiting);
+    const Status removed = job->removeSet(spec.dissolved, &waiting);
     failRequests(job, waiting,
                  {Code::kUnavailable, "process set " + std::to_string(spec.dissolved) +
                                           " was removed while the operation waited in it"});

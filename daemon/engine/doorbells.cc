@@ -53,8 +53,7 @@ std::vector<flow::SessionId> Doorbells::takeTurn() {
 // Whether some operation waits for the session's rank.
 bool Doorbells::wants(const Session& session) const {
   const Job* job = jobs_.find(session.job);
-  return job != nullptr && job->state == Job::State::kRunning &&
-         (!job->directWaits.empty() || job->sets.wants(session.greeting.rank));
+  return job != nullptr && job->state == Job::State::kRunning && job->wants(session.greeting.rank);
 }
 
 void Doorbells::tellWanted(const Job& job) {

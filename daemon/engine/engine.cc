@@ -30,9 +30,7 @@ constexpr size_t kMailboxCapacity = 1 << 20;  // More than all clients' operatio
 constexpr int kMaxItemsPerTurn = 64;  // Of one client, so that a flood cannot starve others.
 
 bool mayBeOnBoard(const Job& job, flow::SetId set, int rank) {
-  const negotiate::TensorTable* table = job.sets.findWithRemoved(set);
-  return job.state == Job::State::kRunning && set < shm::kBoards && table != nullptr &&
-         table->placeOf(rank);
+  return job.state == Job::State::kRunning && job.boards.seats().placeOf(set, rank);
 }
 
 template <typename Matches>
@@ -112,7 +110,8 @@ std::optional<microseconds> Engine::sleepLimit() {
       wakeAt = std::min(wakeAt.value_or(job->cycleEnds), job->cycleEnds);
   const bool idle = std::all_of(jobs_.all().begin(), jobs_.all().end(), [](const auto& entry) {
     const Job& job = *entry.second;
-    return job.state != Job::State::kForming && job.sets.empty() && job.directWaits.empty();
+    return job.state != Job::State::kForming && job.sets.active().empty() &&
+           job.directWaits.empty();
   });
   const bool mayEndAlone = options_.endWithLastClient && !hadClient_;
   const bool needsTick = !idle || stopBy_ || lobby_.needsTick() || mayEndAlone;

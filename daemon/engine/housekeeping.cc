@@ -246,17 +246,16 @@ flow::JobView Engine::viewOf(const Job& job, flow::TimePoint now) const {
   out.pending = pendingOf(job, now);
   out.opsCompleted = job.opsCompleted;
   out.opsFailed = job.opsFailed;
+  out.opsDirect = job.boards.begunByAll();
   out.bytesReduced = job.bytesReduced;
   for (int rank = 0; rank < job.size; ++rank) {
     const Member& member = job.members[static_cast<size_t>(rank)];
-    const uint64_t ofAll = job.boards.begun(0, rank);
-    out.opsDirect = rank == 0 ? ofAll : std::min(out.opsDirect, ofAll);
     const auto session = lobby_.sessions().find(member.session);
     const bool alive =
         member.state == Member::State::kRunning && session != lobby_.sessions().end();
     out.ranks.push_back(
         {rank, member.pid, member.host, member.arenaBytes,
-         alive ? session->second->submitted : member.submitted, job.begunDirect(rank),
+         alive ? session->second->submitted : member.submitted, job.boards.begunBy(rank),
          alive ? session->second->completed : member.completed, memberStateName(member.state)});
   }
   return out;

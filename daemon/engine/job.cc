@@ -9,6 +9,9 @@
 
 namespace rueda::engine {
 
+using shm::Result;
+using shm::Status;
+
 Job::Job(flow::JobSerial jobSerial, uid_t owner, std::string jobId, int jobSize, bool isIsolated,
          membership::BoardKeeper jobBoards)
     : serial(jobSerial),
@@ -52,35 +55,34 @@ std::string Job::describe(int rank) const {
          base::printable(member.host) + ")";
 }
 
-bool Job::hasAllPosts(const DirectWait& wait) const {
-  const negotiate::TensorTable* table = sets.findWithRemoved(wait.set);
-  for (size_t place = 0; table != nullptr && place < table->members().size(); ++place)
-    if (!boards.hasPosted(wait.set, static_cast<int>(place), wait.index)) return false;
-  return true;
+Result<flow::SetId> Job::addSet(const std::vector<int64_t>& ranks) {
+  RUEDA_ASSIGN_OR_RETURN(const flow::SetId set, sets.add(ranks));
+  if (set < shm::kBoards) boards.open(set, sets.find(set)->members());
+  return set;
 }
 
-uint32_t Job::begunDirect(int rank) const {
-  uint32_t begun = members[static_cast<size_t>(rank)].begunEarlier;
-  for (flow::SetId set = 0; set < shm::kBoards; ++set) {
-    const negotiate::TensorTable* table = sets.findWithRemoved(set);
-    const auto place = table == nullptr ? std::nullopt : table->placeOf(rank);
-    if (place) begun += boards.begun(set, *place);
-  }
-  return begun;
+Status Job::removeSet(flow::SetId set, std::vector<flow::Request>* waiting) {
+  RUEDA_RETURN_IF_ERROR(sets.remove(set, waiting));
+  if (set < shm::kBoards)
+    boards.close(set);  // The number is free when all have left.
+  else
+    sets.giveBack(set);
+  return Status::ok();
 }
 
 void Job::leaveBoard(flow::SetId set, int rank) {
-  const negotiate::TensorTable* table = sets.findWithRemoved(set);
-  if (table == nullptr) return;
-  const std::vector<int> ranks = table->members();
-  if (!sets.leave(set, rank)) return;
+  if (!boards.leave(set, rank)) return;
   directWaits.erase(std::remove_if(directWaits.begin(), directWaits.end(),
                                    [set](const DirectWait& wait) { return wait.set == set; }),
                     directWaits.end());
-  for (size_t place = 0; place < ranks.size(); ++place)
-    members[static_cast<size_t>(ranks[place])].begunEarlier +=
-        boards.begun(set, static_cast<int>(place));
-  boards.clear(set);
+  sets.giveBack(set);
+}
+
+bool Job::wants(int rank) const {
+  return sets.wants(rank) ||
+         std::any_of(directWaits.begin(), directWaits.end(), [this, rank](const DirectWait& wait) {
+           return boards.seats().placeOf(wait.set, rank).has_value();
+         });
 }
 
 std::vector<std::set<observe::WaitedFor>> Job::sleepers() const {
@@ -91,7 +93,7 @@ std::vector<std::set<observe::WaitedFor>> Job::sleepers() const {
     if (sleepsOn(wait))
       waiting[static_cast<size_t>(wait.rank)].insert(
           {describeOperation(wait.spec.kind, wait.name, wait.set),
-           sets.findWithRemoved(wait.set)->members().size()});
+           boards.seats().ranksOf(wait.set).size()});
   return waiting;
 }
 

@@ -34,7 +34,6 @@ struct Member {
   uint64_t arenaBytes = 0;
   uint64_t submitted = 0;
   uint64_t completed = 0;
-  uint32_t begunEarlier = 0;  // On boards of sets that were removed.
 };
 
 // A client thread that sleeps in a direct operation.
@@ -63,6 +62,16 @@ struct GatherShare {
   int place = 0;  // In the process set.
 };
 
+// Ranks that wait for each other, as seen at one moment.
+struct Deadlock {
+  std::string text;           // Who waits for what; empty: there is none.
+  uint64_t opsCompleted = 0;  // By then: when some have ended since, it is another one.
+
+  bool operator==(const Deadlock& other) const {
+    return text == other.text && opsCompleted == other.opsCompleted;
+  }
+};
+
 struct Job {
   enum class State { kForming, kRunning, kFailed, kEnded };
 
@@ -75,15 +84,20 @@ struct Job {
   bool hasSessions() const;
   // "rank 1 (pid 123 on host a)".
   std::string describe(int rank) const;
-  // True when every rank has posted the operation that `wait` sleeps in: it runs, or is over and
-  // the sleeper has not told yet.
-  bool hasAllPosts(const DirectWait& wait) const;
-  // How many direct operations `rank` has begun, in whatever set, as it says; modulo 2^32.
-  uint32_t begunDirect(int rank) const;
+
+  // As ProcessSets::add and remove; the set's board and number go with it.
+  shm::Result<flow::SetId> addSet(const std::vector<int64_t>& ranks);
+  shm::Status removeSet(flow::SetId set, std::vector<flow::Request>* waiting);
   // `rank` is through with the board of `set`, which was removed.
   void leaveBoard(flow::SetId set, int rank);
-  // Whether only others can end that sleep.
-  bool sleepsOn(const DirectWait& wait) const { return !wait.isWithdrawn && !hasAllPosts(wait); }
+
+  // Whether something waits that this rank may have to take part in.
+  bool wants(int rank) const;
+  // Whether only others can end that sleep: not if every rank has posted the operation, which then
+  // runs, or is over and the sleeper has not told yet.
+  bool sleepsOn(const DirectWait& wait) const {
+    return !wait.isWithdrawn && !boards.hasAllPosts(wait.set, wait.index);
+  }
   // What the threads of every rank sleep in, for the deadlock finder; and how many do.
   std::vector<std::set<observe::WaitedFor>> sleepers() const;
   std::vector<size_t> countSleepers() const;
@@ -112,9 +126,11 @@ struct Job {
   std::map<uint64_t, GatherShare> gathers;  // By gatherKey.
   flow::TimePoint formingNoticeAt;
   std::string reportedDeadlock;  // That it is in now; empty: none.
-  bool hasThreads = false;       // Some rank says so, or its process has some that do not sleep.
-  std::pair<std::string, uint64_t> seenDeadlock;    // At the last tick; as loggedDeadlock.
-  std::pair<std::string, uint64_t> loggedDeadlock;  // The last log line, and opsCompleted by then.
+  bool hasThreads = false;       // Some rank has said that several of its threads write.
+  bool hadOthers = false;        // Some rank has other threads, by a look since the last tick.
+  Deadlock seenDeadlock;         // At the last tick.
+  Deadlock loggedDeadlock;       // In the last log line;
+  bool isLoggedCertain = false;  // which said "is", not "may be".
   std::map<std::string, flow::TimePoint> nextStallLine;  // By operation.
   uint64_t opsCompleted = 0;
   uint64_t opsFailed = 0;

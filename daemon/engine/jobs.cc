@@ -29,10 +29,10 @@ Status Jobs::checkPlace(const Job& job, const submit::Greeting& greeting) const 
 }
 
 Result<Job*> Jobs::create(uid_t uid, const submit::Greeting& greeting) {
-  RUEDA_RETURN_IF_ERROR(quota_.takeJob(uid));
-  auto boards = membership::BoardKeeper::create();
+  RUEDA_RETURN_IF_ERROR(quota_.takeJob(uid, shm::kBoardsBytes));
+  auto boards = membership::BoardKeeper::create(greeting.size);
   if (!boards.isOk()) {
-    quota_.giveJob(uid);
+    quota_.giveJob(uid, shm::kBoardsBytes);
     return boards.status();
   }
   const flow::JobSerial serial = nextSerial_++;
@@ -118,7 +118,7 @@ void Jobs::removeIfEmpty(flow::JobSerial serial) {
   Job* job = find(serial);
   if (job == nullptr || job->hasSessions() || job->running > 0 || !job->runnable.empty()) return;
   for (const auto& [id, segment] : job->segments) quota_.giveBytes(job->uid, segment->bytes);
-  quota_.giveJob(job->uid);
+  quota_.giveJob(job->uid, shm::kBoardsBytes);
   const auto known = latest_.find({job->uid, job->id});
   if (known != latest_.end() && known->second == serial) latest_.erase(known);
   jobs_.erase(serial);

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "daemon/base/log.h"
-#include "daemon/membership/exit_cause.h"
 #include "daemon/observe/deadlock.h"
 
 namespace rueda::engine {
@@ -41,9 +40,8 @@ void untangleSet(Job* job, flow::SetId set, const std::vector<DirectWait>& waits
   const bool isRemoved = table == nullptr;
   const bool meetsRing = isRemoved || !table->joined().empty() || lacksWaiter(*table, waits);
   if (indices.size() < 2 && !meetsRing) return;
-  const auto size = static_cast<int>(job->sets.findWithRemoved(set)->members().size());
   for (const uint32_t index : indices) {
-    if (!job->boards.withdraw(set, index, size)) continue;
+    if (!job->boards.withdraw(set, index)) continue;
     for (DirectWait& wait : job->directWaits)
       if (wait.set == set && wait.index == index) wait.isWithdrawn = true;
   }
@@ -85,7 +83,7 @@ void fillRanks(const std::vector<int>& ranks, const std::vector<int>& stopped,
 flow::TimePoint oldestSince(const Job& job, flow::TimePoint now) {
   flow::TimePoint oldest = now;
   for (const flow::SetId set : job.sets.active()) {
-    const negotiate::TensorTable& table = *job.sets.all().at(set);
+    const negotiate::TensorTable& table = *job.sets.find(set);
     for (const auto& [name, entry] : table.entries()) oldest = std::min(oldest, entry.since);
     if (!table.joined().empty()) oldest = std::min(oldest, table.joined().front().arrived);
   }
@@ -127,14 +125,36 @@ void addPending(flow::SetId set, const negotiate::TensorTable& table,
   pending->push_back(std::move(view));
 }
 
-// The ranks whose processes have threads that are not known to sleep. A look into /proc for each.
-std::vector<int> ranksWithOthers(const Job& job, const std::vector<size_t>& asleep) {
-  std::vector<int> ranks;
+// Whose threads are not all known to sleep, and so may submit what is missing.
+struct Doubt {
+  std::vector<int> haveOthers;
+  std::vector<int> mayHaveOthers;  // The kernel does not tell.
+
+  bool any() const { return !haveOthers.empty() || !mayHaveOthers.empty(); }
+};
+
+Doubt findDoubt(const Job& job, const std::vector<size_t>& asleep, const ThreadsOf& threadsOf) {
+  Doubt doubt;
   for (size_t rank = 0; rank < asleep.size(); ++rank) {
-    const uint64_t threads = membership::threadsOf(job.members[rank].pid);
-    if (threads == 0 || threads > asleep[rank]) ranks.push_back(static_cast<int>(rank));
+    const uint64_t threads = threadsOf(job.members[rank].pid);
+    if (threads == 0)
+      doubt.mayHaveOthers.push_back(static_cast<int>(rank));
+    else if (threads > asleep[rank])
+      doubt.haveOthers.push_back(static_cast<int>(rank));
   }
-  return ranks;
+  return doubt;
+}
+
+std::string deadlockLine(const Job& job, const std::string& who, const Doubt& doubt) {
+  std::string line = "job '" + base::printable(job.id) + "' " +
+                     (doubt.any() ? "may be deadlocked: " : "is deadlocked: ") + who;
+  if (!doubt.haveOthers.empty())
+    line += "; ranks " + observe::rankList(doubt.haveOthers) +
+            " have other threads, which may submit what is missing";
+  if (!doubt.mayHaveOthers.empty())
+    line += "; whether ranks " + observe::rankList(doubt.mayHaveOthers) +
+            " have other threads is not known";
+  return line;
 }
 
 }  // namespace
@@ -143,55 +163,53 @@ void untangle(Job* job) {
   if (job->directWaits.empty()) return;
   std::map<flow::SetId, std::vector<DirectWait>> bySet;
   for (const DirectWait& wait : job->directWaits)
-    if (!job->hasAllPosts(wait)) bySet[wait.set].push_back(wait);
+    if (!job->boards.hasAllPosts(wait.set, wait.index)) bySet[wait.set].push_back(wait);
   for (const auto& [set, waits] : bySet) untangleSet(job, set, waits);
 }
 
-void reportDeadlock(Job* job, bool atTick) {
+void reportDeadlock(Job* job, bool atTick, const ThreadsOf& threadsOf) {
+  if (atTick) job->hadOthers = false;
   // What is complete ends by itself.
   if (job->running > 0 || !job->runnable.empty() || job->sets.hasReady())
     return job->reportedDeadlock.clear();
   // The usual case, cheaply: no thread of some rank is known to sleep.
   const std::vector<size_t> asleep = job->countSleepers();
-  if (std::find(asleep.begin(), asleep.end(), size_t{0}) != asleep.end()) {
-    job->reportedDeadlock.clear();
+  if (std::find(asleep.begin(), asleep.end(), size_t{0}) != asleep.end())
+    return job->reportedDeadlock.clear();
+  Deadlock now{observe::findDeadlock(job->sleepers()).value_or(""), job->opsCompleted};
+  const bool isSettled = atTick && now == job->seenDeadlock;
+  if (atTick) job->seenDeadlock = now;
+  if ((job->hasThreads || job->hadOthers) && !isSettled) return;
+  // Waiters on their way from the board to the ring look awake for a moment: not a new deadlock.
+  const bool isLogged = now == job->loggedDeadlock;
+  if (now.text.empty() || (isLogged && job->isLoggedCertain)) {
+    job->reportedDeadlock = now.text;
     return;
   }
-  std::pair<std::string, uint64_t> line(observe::findDeadlock(job->sleepers()).value_or(""),
-                                        job->opsCompleted);
-  // Waiters on their way from the board to the ring look awake for a moment: not a new deadlock.
-  const bool isKnown = line.first.empty() || line == job->loggedDeadlock;
-  const bool isSettled = line == job->seenDeadlock;
-  if (atTick) job->seenDeadlock = line;
-  if (job->hasThreads && !(atTick && isSettled)) return;
-  const std::vector<int> unsure = isKnown ? std::vector<int>() : ranksWithOthers(*job, asleep);
-  job->hasThreads |= !unsure.empty();
-  if (job->hasThreads && !(atTick && isSettled)) return;
-  job->reportedDeadlock = line.first;
-  if (isKnown) return;
-  base::logWarning("job '" + base::printable(job->id) + "' " +
-                   (unsure.empty() ? "is deadlocked: " + line.first
-                                   : "may be deadlocked: " + line.first + "; ranks " +
-                                         observe::rankList(unsure) +
-                                         " have other threads, which may submit what is missing"));
-  job->loggedDeadlock = std::move(line);
+  const Doubt doubt = findDoubt(*job, asleep, threadsOf);
+  job->hadOthers = doubt.any();
+  if (job->hadOthers && !isSettled) return;
+  job->reportedDeadlock = now.text;
+  if (job->hadOthers && isLogged) return;
+  base::logWarning(deadlockLine(*job, now.text, doubt));
+  job->isLoggedCertain = !job->hadOthers;
+  job->loggedDeadlock = std::move(now);
 }
 
 std::vector<PendingView> pendingOf(const Job& job, flow::TimePoint now) {
   std::vector<PendingView> pending;
-  if (job.sets.empty() && job.directWaits.empty()) return pending;
+  if (job.sets.active().empty() && job.directWaits.empty()) return pending;
   const std::vector<int> stopped = stoppedRanks(job);
   for (const flow::SetId set : job.sets.active())
-    addPending(set, *job.sets.all().at(set), stopped, now, &pending);
+    addPending(set, *job.sets.find(set), stopped, now, &pending);
   std::set<std::tuple<flow::SetId, uint32_t, std::string>> seen;
   for (const DirectWait& wait : job.directWaits) {
     if (!seen.insert({wait.set, wait.index, wait.name}).second) continue;
     PendingView view = viewOf(wait.name, wait.set, wait.spec, ageMs(wait.since, now));
-    const negotiate::TensorTable& table = *job.sets.findWithRemoved(wait.set);
     const auto hasPosted = [&](int rank) {
-      return job.boards.hasPosted(wait.set, *table.placeOf(rank), wait.index);
+      return job.boards.hasPosted(wait.set, rank, wait.index);
     };
-    fillRanks(table.members(), stopped, hasPosted, &view);
+    fillRanks(job.boards.seats().ranksOf(wait.set), stopped, hasPosted, &view);
     pending.push_back(std::move(view));
   }
   std::sort(pending.begin(), pending.end(),

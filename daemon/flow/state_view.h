@@ -16,7 +16,7 @@ struct RankView {
   std::string host;
   uint64_t arenaBytes = 0;  // Tensor segments made for this rank.
   uint64_t submitted = 0;   // Requests accepted since the session began.
-  uint64_t direct = 0;      // Operations begun on the job's boards, as the rank says; modulo 2^32.
+  uint64_t direct = 0;      // Operations that it began on boards, as it says; modulo 2^32.
   uint64_t completed = 0;   // Completions delivered.
   std::string state;        // "running", "left", "lost"
 };
@@ -47,7 +47,7 @@ struct JobView {
   std::vector<RankView> ranks;
   std::vector<PendingView> pending;
   uint64_t opsCompleted = 0;  // Operations decided and executed by the daemon.
-  uint64_t opsDirect = 0;     // Begun by all ranks on the board; as in RankView.
+  uint64_t opsDirect = 0;     // Of those on boards (RankView::direct): begun by all ranks of a set.
   uint64_t opsFailed = 0;
   uint64_t bytesReduced = 0;
 };

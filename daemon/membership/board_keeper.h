@@ -7,7 +7,11 @@
 // job. Engine thread.
 
 #include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
 
+#include "daemon/membership/board_seats.h"
 #include "shm/board.h"
 #include "shm/fd.h"
 #include "shm/mapping.h"
@@ -17,29 +21,47 @@ namespace rueda::membership {
 
 class BoardKeeper {
  public:
-  static shm::Result<BoardKeeper> create();
+  // For a job of `size` ranks, which all have a seat at board 0.
+  static shm::Result<BoardKeeper> create(int size);
 
   int fd() const { return memfd_.get(); }
-  // Ends every direct operation, now and later.
+  const BoardSeats& seats() const { return seats_; }
+  // As the seats' functions; when the last rank has left, the board is as new, and its memory is
+  // given back.
+  void open(uint32_t set, std::vector<int> ranks) { seats_.open(set, std::move(ranks)); }
+  void close(uint32_t set) { seats_.close(set); }
+  bool leave(uint32_t set, int rank);
+
+  // Ends every direct operation, now and later. Touches the boards where somebody may be, no
+  // others: a rank may just have been killed for lack of memory.
   void abort();
-  // True if the rank at `place` of `set` has posted direct operation `index` or a later one.
-  bool hasPosted(uint32_t set, int place, uint32_t index) const;
-  // The index that it has reached on the set's board, as it says: how many operations it began
-  // there, or gave to the ring without a try; modulo 2^32.
-  uint32_t begun(uint32_t set, int place) const;
-  // Sends the waiters of direct operation `index` to the ring, unless all `size` ranks of the set
-  // have posted it: then it runs, and this returns false. The answer for an index is final.
-  bool withdraw(uint32_t set, uint32_t index, int size);
-  // Makes the set's board as new, and gives its memory back. REQUIRES: no rank is on it.
-  void clear(uint32_t set);
+  // True if the rank has posted direct operation `index` of the set or a later one. REQUIRES: it
+  // has a seat there.
+  bool hasPosted(uint32_t set, int rank, uint32_t index) const;
+  // True if all that have a seat there have.
+  bool hasAllPosts(uint32_t set, uint32_t index) const;
+  // Sends the waiters of direct operation `index` to the ring, unless all have posted it: then it
+  // runs, and this returns false. The answer for an index is final.
+  bool withdraw(uint32_t set, uint32_t index);
+
+  // How many operations the rank began on boards, as it says, or gave to the ring without a try;
+  // modulo 2^32.
+  uint32_t begunBy(int rank) const;
+  // Each operation that all ranks of its set began counts once.
+  uint32_t begunByAll() const;
 
  private:
-  shm::Board* board(uint32_t set) const {
-    return reinterpret_cast<shm::Board*>(mapping_.data() + set * shm::kBoardBytes);
-  }
+  shm::Board* board(uint32_t set) const { return shm::boardAt(mapping_.data(), set); }
+  uint32_t begunAt(uint32_t set, int place) const;
+  uint32_t begunByAllOf(uint32_t set) const;
+  void clear(uint32_t set);
 
   shm::Fd memfd_;
   shm::Mapping mapping_;
+  BoardSeats seats_;
+  // On boards of sets that all have left.
+  std::map<int, uint32_t> begunEarlier_;  // By rank.
+  uint32_t begunByAllEarlier_ = 0;
 };
 
 }  // namespace rueda::membership

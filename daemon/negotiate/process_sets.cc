@@ -7,8 +7,6 @@
 #include <string>
 #include <utility>
 
-#include "shm/board.h"
-
 namespace rueda::negotiate {
 
 using shm::Code;
@@ -30,6 +28,11 @@ ProcessSets::ProcessSets(flow::JobSerial job, int size) : job_(job), size_(size)
 }
 
 TensorTable* ProcessSets::find(flow::SetId id) {
+  const auto it = sets_.find(id);
+  return it == sets_.end() ? nullptr : it->second.get();
+}
+
+const TensorTable* ProcessSets::find(flow::SetId id) const {
   const auto it = sets_.find(id);
   return it == sets_.end() ? nullptr : it->second.get();
 }
@@ -68,30 +71,9 @@ Status ProcessSets::remove(flow::SetId id, std::vector<flow::Request>* waiting) 
   if (id == 0 || it == sets_.end())
     return {Code::kInvalidArgument, "there is no process set " + std::to_string(id) + " to remove"};
   *waiting = it->second->takeAll();
-  if (id < shm::kBoards)
-    removed_[id] = {std::move(it->second), {}};
-  else
-    free_.push_back(id);
   sets_.erase(it);
   active_.erase(id);
   return Status::ok();
-}
-
-bool ProcessSets::leave(flow::SetId id, int rank) {
-  const auto it = removed_.find(id);
-  if (it == removed_.end() || !it->second.table->placeOf(rank)) return false;
-  it->second.left.insert(rank);
-  if (it->second.left.size() < it->second.table->members().size()) return false;
-  removed_.erase(it);
-  free_.push_back(id);
-  return true;
-}
-
-const TensorTable* ProcessSets::findWithRemoved(flow::SetId id) const {
-  const auto removed = removed_.find(id);
-  if (removed != removed_.end()) return removed->second.table.get();
-  const auto it = sets_.find(id);
-  return it == sets_.end() ? nullptr : it->second.get();
 }
 
 Status ProcessSets::add(flow::Request* request) {
@@ -120,11 +102,6 @@ bool ProcessSets::releaseGroups(flow::TimePoint before) {
 bool ProcessSets::hasReady() const {
   return std::any_of(active_.begin(), active_.end(),
                      [this](flow::SetId set) { return sets_.at(set)->hasReady(); });
-}
-
-bool ProcessSets::empty() const {
-  return std::all_of(active_.begin(), active_.end(),
-                     [this](flow::SetId set) { return sets_.at(set)->empty(); });
 }
 
 bool ProcessSets::wants(int rank) const {

@@ -38,18 +38,28 @@ Status Quota::takeSession(uid_t uid) {
   return Status::ok();
 }
 
-Status Quota::takeJob(uid_t uid) {
+Status Quota::checkBytes(uid_t uid, const Held& held, uint64_t bytes) const {
+  const uint64_t limit = limits_.bytesPerUid - held.boardsBytes;
+  if (bytes <= limit && held.bytes <= limit - bytes) return Status::ok();
+  const Status status = exhausted("bytes of shared memory", uid, held.bytes, bytes, limit);
+  if (held.boardsBytes == 0) return status;
+  return {status.code(), status.message() + " beside " + std::to_string(held.boardsBytes) +
+                             " for the boards of its jobs"};
+}
+
+Status Quota::takeJob(uid_t uid, uint64_t boardsBytes) {
   Held& held = held_[uid];
   if (held.jobs >= limits_.jobsPerUid)
     return exhausted("jobs", uid, held.jobs, 1, limits_.jobsPerUid);
+  RUEDA_RETURN_IF_ERROR(checkBytes(uid, held, boardsBytes));
   ++held.jobs;
+  held.boardsBytes += boardsBytes;
   return Status::ok();
 }
 
 Status Quota::takeBytes(uid_t uid, uint64_t bytes) {
   Held& held = held_[uid];
-  if (bytes > limits_.bytesPerUid || held.bytes > limits_.bytesPerUid - bytes)
-    return exhausted("bytes of shared memory", uid, held.bytes, bytes, limits_.bytesPerUid);
+  RUEDA_RETURN_IF_ERROR(checkBytes(uid, held, bytes));
   if (held.segments >= kSegmentsPerUid)
     return exhausted("segments", uid, held.segments, 1, kSegmentsPerUid);
   ++held.segments;
@@ -64,8 +74,10 @@ void Quota::giveSession(uid_t uid) {
   dropIfEmpty(uid);
 }
 
-void Quota::giveJob(uid_t uid) {
-  --held_[uid].jobs;
+void Quota::giveJob(uid_t uid, uint64_t boardsBytes) {
+  Held& held = held_[uid];
+  --held.jobs;
+  held.boardsBytes -= boardsBytes;
   dropIfEmpty(uid);
 }
 

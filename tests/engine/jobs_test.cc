@@ -47,7 +47,7 @@ class Office {
   static QuotaLimits limits() {
     QuotaLimits limits;
     limits.jobsPerUid = 2;
-    limits.bytesPerUid = 1 << 20;
+    limits.bytesPerUid = 2 * rueda::shm::kBoardsBytes + (1 << 20);
     return limits;
   }
   Quota quota_;
@@ -98,6 +98,22 @@ TEST_CASE("jobs of a user are limited, and come back when they are removed") {
   CHECK(office.join(1, "c", 0, 1).isOk());
 }
 
+TEST_CASE("a job whose boards do not fit into the quota is refused, and takes nothing") {
+  Office office;
+  Job* const job = office.join(1, "a", 0, 1).value();
+  const auto segment = office.jobs.addSegment(job, 0, 2 << 20);
+  REQUIRE(segment.isOk());
+  const auto refused = office.join(1, "b", 0, 1);
+  CHECK(refused.status().code() == Code::kResourceExhausted);
+  CHECK_THAT(refused.status().message(), Catch::Contains("bytes of shared memory of uid 1: holds"));
+  CHECK(office.jobs.all().size() == 1);
+  const auto serial = job->serial;
+  office.jobs.leave(job, 0, Member::State::kLeft, "left");
+  office.jobs.removeIfEmpty(serial);
+  CHECK(office.join(1, "b", 0, 1).isOk());
+  CHECK(office.join(1, "c", 0, 1).isOk());
+}
+
 TEST_CASE("a job is removed only when no rank is left and nothing runs, with its memory") {
   Office office;
   Job* const job = office.join(1, "train", 0, 1).value();
@@ -129,8 +145,10 @@ TEST_CASE("segments are whole pages, numbered, owned, and within the quota") {
   CHECK(job->members[1].arenaBytes == 4096);
   for (const uint64_t bytes : {uint64_t{0}, uint64_t{1}, uint64_t{4097}})
     CHECK(office.jobs.addSegment(job, 0, bytes).status().code() == Code::kProtocolError);
+  REQUIRE(office.join(1, "other", 0, 1).isOk());  // With boards of its own.
   CHECK(office.jobs.addSegment(job, 0, 1 << 20).status().code() == Code::kResourceExhausted);
   CHECK(office.bytesHeld() == 8192);
+  CHECK(office.jobs.addSegment(job, 0, (1 << 20) - 8192).isOk());
 }
 
 TEST_CASE("a job that fails tells its ranks, ends what waits, and keeps its first reason") {
@@ -149,7 +167,7 @@ TEST_CASE("a job that fails tells its ranks, ends what waits, and keeps its firs
   CHECK(outcomes[0].requestId == 9);
   CHECK(outcomes[0].status.message() == "lost rank 1");
   CHECK(job->opsFailed == 1);
-  CHECK(job->sets.empty());
+  CHECK(job->sets.active().empty());
   office.jobs.finish(job, Job::State::kEnded, 0, {Code::kShutDown, "later"}, &outcomes);
   CHECK(job->failure.message() == "lost rank 1");
   CHECK(office.notices.size() == 2);

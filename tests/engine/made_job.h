@@ -21,7 +21,8 @@ class Made {
  public:
   // The ranks are in `process`.
   explicit Made(int size, pid_t process = ::getpid())
-      : job(1, 1000, "train", size, false, std::move(membership::BoardKeeper::create()).value()),
+      : job(1, 1000, "train", size, false,
+            std::move(membership::BoardKeeper::create(size)).value()),
         mapping_(std::move(shm::Mapping::map(job.boards.fd(), shm::kBoardsBytes)).value()) {
     job.state = Job::State::kRunning;
     for (Member& member : job.members) {
@@ -67,9 +68,7 @@ class Made {
   Job job;
 
  private:
-  shm::Board* board(flow::SetId set) {
-    return reinterpret_cast<shm::Board*>(mapping_.data() + set * shm::kBoardBytes);
-  }
+  shm::Board* board(flow::SetId set) { return shm::boardAt(mapping_.data(), set); }
   shm::Mapping mapping_;
   uint64_t nextId_ = 0;
 };

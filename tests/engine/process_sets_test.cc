@@ -72,6 +72,28 @@ TEST_CASE("all ranks get the same number for a new set, whether they belong to i
   CHECK(runRanks(daemon, 4, body) == "");
 }
 
+// Once the ranks' numbers had those of all sets, and the job's those of the set of all ranks.
+TEST_CASE("what the ranks of a set do without the daemon counts for them and for the job") {
+  DaemonFixture daemon;
+  constexpr uint64_t kTimes = 50;
+  rueda::flow::JobView job;
+  const auto body = [&daemon, &job](Client& client, int rank) -> std::string {
+    const auto set = client.addProcessSet({0, 2});
+    Floats values = {1};
+    for (uint64_t i = 0; i < kTimes && rank != 1; ++i)
+      if (const Status s = sumIn(client, set.value(), &values); !s.isOk()) return s.toString();
+    const auto op = rueda::kit::barrier("all");
+    if (const Status s = client.run(op); !s.isOk()) return s.toString();
+    if (rank == 0) job = daemon.state().jobs.at(0);
+    return problem("end", client.run(op));
+  };
+  CHECK(runRanks(daemon, 3, body) == "");
+  REQUIRE(job.ranks.size() == 3);
+  CHECK(job.opsDirect >= kTimes);
+  CHECK(job.opsDirect <= job.ranks[0].direct);
+  CHECK(job.ranks[1].direct < kTimes);
+}
+
 TEST_CASE("every kind of operation runs among the ranks of a set, in or out of the daemon") {
   DaemonFixture daemon;
   const bool isIsolated = GENERATE(false, true);

@@ -77,8 +77,8 @@ TEST_CASE("an operation that all have posted is not withdrawn, though its sleepe
 
 TEST_CASE("sleepers in one set are not sent to the ring for what happens in another") {
   Made made(4);
-  REQUIRE(made.job.sets.add({1, 3}).value() == 1);
-  REQUIRE(made.job.sets.add({2, 3}).value() == 2);
+  REQUIRE(made.job.addSet({1, 3}).value() == 1);
+  REQUIRE(made.job.addSet({2, 3}).value() == 2);
   made.sleep(3, 1, "x", kStart, 1);
   made.sleep(2, 2, "x", kStart, 2);
   made.submit(2, "x", kStart, false);  // Of all ranks.
@@ -90,24 +90,36 @@ TEST_CASE("sleepers in one set are not sent to the ring for what happens in anot
   CHECK_FALSE(made.isWithdrawn(2, 2));
 }
 
+// Once one that slept on any board made every rank of the job wake the daemon for each start.
+TEST_CASE("who sleeps in a set wants its ranks, no others") {
+  Made made(4);
+  REQUIRE(made.job.addSet({0, 1}).value() == 1);
+  made.sleep(0, 1, "x", kStart, 1);
+  CHECK(made.job.wants(1));
+  for (const int rank : {2, 3}) CHECK_FALSE(made.job.wants(rank));
+  made.submit(3, "y", kStart, false);
+  CHECK(made.job.wants(2));
+  CHECK_FALSE(made.job.wants(3));
+}
+
 TEST_CASE("who sleeps in a set that was removed is sent to the ring, to hear of it") {
   Made made(3);
-  REQUIRE(made.job.sets.add({0, 2}).value() == 1);
+  REQUIRE(made.job.addSet({0, 2}).value() == 1);
   made.sleep(2, 1, "x", kStart, 1);
   std::vector<Request> waiting;
-  REQUIRE(made.job.sets.remove(1, &waiting).isOk());
+  REQUIRE(made.job.removeSet(1, &waiting).isOk());
   untangle(&made.job);
   CHECK(made.isWithdrawn(1, 1));
   CHECK(made.job.sleepers()[2].empty());
-  CHECK(made.job.begunDirect(2) == 1);
+  CHECK(made.job.boards.begunBy(2) == 1);
   for (const int rank : {0, 2}) made.job.leaveBoard(1, rank);
   CHECK(made.job.directWaits.empty());
-  CHECK(made.job.begunDirect(2) == 1);  // Still counted.
+  CHECK(made.job.boards.begunBy(2) == 1);  // Still counted.
 }
 
 TEST_CASE("an operation on the board of a set pends with the set and its ranks") {
   Made made(4);
-  REQUIRE(made.job.sets.add({1, 3}).value() == 1);
+  REQUIRE(made.job.addSet({1, 3}).value() == 1);
   made.sleep(3, 7, "x", kStart, 1);
   const auto pending = pendingOf(made.job, kStart);
   REQUIRE(pending.size() == 1);

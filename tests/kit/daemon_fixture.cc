@@ -41,7 +41,8 @@ void holdThread(int /*signal*/) {
 DaemonFixture::DaemonFixture(DaemonSetup setup) : socket_(abstractAddress()) {
   base::initLog(base::LogLevel::kOff, false);
   setup.engine.socket = socket_;
-  if (setup.engine.quota.bytesPerUid == 0) setup.engine.quota.bytesPerUid = uint64_t{8} << 30;
+  uint64_t& bytes = setup.engine.quota.bytesPerUid;
+  bytes = bytes == 0 ? uint64_t{8} << 30 : bytes + shm::kBoardsBytes;
   workers_ = std::make_unique<execute::WorkerPool>(setup.workers);
   engine_ = std::make_unique<engine::Engine>(
       setup.engine,

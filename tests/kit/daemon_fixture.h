@@ -23,7 +23,9 @@ namespace rueda::kit {
 constexpr std::chrono::seconds kPatience{30};
 
 struct DaemonSetup {
-  engine::EngineOptions engine;  // `socket` and, when 0, the quota's bytes are filled in.
+  // `socket` and, when 0, the quota's bytes are filled in. Else these are what segments may take:
+  // the boards of one job come on top.
+  engine::EngineOptions engine;
   size_t workers = 2;
 };
 

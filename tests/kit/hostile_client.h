@@ -48,7 +48,7 @@ class HostileClient {
   shm::ControlHeader* control() const {
     return reinterpret_cast<shm::ControlHeader*>(control_.data());
   }
-  shm::Board* board() const { return reinterpret_cast<shm::Board*>(board_.data()); }
+  shm::Board* board() const { return shm::boardAt(board_.data(), 0); }
   shm::RingProducer& submissions() { return submissions_; }
   // Publishes an entry with its tail and rings the doorbell.
   void submit(const shm::SubmissionEntry& entry, const std::vector<int64_t>& shape,

@@ -169,21 +169,24 @@ def header_guard(tree):
 
 
 def contract_page(tree):
-    """Every constant and struct of the shared layout is described on the contract's page."""
-    header = tree.texts.get(layout.CONTRACT_HEADER)
-    if header is None:
-        yield layout.CONTRACT_HEADER, 1, "is missing"
-        return
+    """Every constant and struct of the shared memory is described on the contract's page."""
     page = tree.texts.get(layout.CONTRACT_PAGE, "")
-    code = cpp.strip(header)
-    names = [(match.group(1), match.start()) for match in re.finditer(
-        r"\bconstexpr\s+[\w:<>\s*]*?\b(\w+)\s*(?:\[[^\]]*\]\s*)?[={]", code)]
-    names += [(match.group(1), match.start()) for match in re.finditer(
-        r"\b(?:struct|class)\s+(?:alignas\s*\([^)]*\)\s*)?(\w+)[^;{}()]*\{", code)]
-    for name, position in names:
-        if not re.search(r"\b%s\b" % name, page):
-            yield layout.CONTRACT_HEADER, _line(code, position), \
-                "%s is not described in %s" % (name, layout.CONTRACT_PAGE)
+    for path in layout.CONTRACT_HEADERS:
+        if path not in tree.texts:
+            yield path, 1, "is missing"
+            continue
+        code = cpp.strip(tree.texts[path])
+        for name, position in _contract_names(code):
+            if not re.search(r"\b%s\b" % name, page):
+                yield path, _line(code, position), \
+                    "%s is not described in %s" % (name, layout.CONTRACT_PAGE)
+
+
+def _contract_names(code):
+    for pattern in (r"\bconstexpr\s+[\w:<>\s*]*?\b(\w+)\s*(?:\[[^\]]*\]\s*)?[={]",
+                    r"\b(?:struct|class)\s+(?:alignas\s*\([^)]*\)\s*)?(\w+)[^;{}()]*\{"):
+        for match in re.finditer(pattern, code):
+            yield match.group(1), match.start()
 
 
 def forbidden_words(tree):

@@ -64,6 +64,6 @@ COLUMNS = 100
 # The public C headers are installed side by side, so they include each other by name.
 PUBLIC_HEADERS = ("client/c/rueda.h", "client/c/rueda_types.h")
 
-# The contract's header and the page that must name each of its constants and structs.
-CONTRACT_HEADER = "shm/layout.h"
+# The contract's headers and the page that must name each of their constants and structs.
+CONTRACT_HEADERS = ("shm/layout.h", "shm/board.h", "shm/board_payload.h")
 CONTRACT_PAGE = "shm/README.md"

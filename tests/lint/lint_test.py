@@ -190,20 +190,28 @@ class Marks(unittest.TestCase):
 
 
 class Contract(unittest.TestCase):
+    HEADERS = ("shm/layout.h", "shm/board.h", "shm/board_payload.h")
+
+    def lines(self, path, header, page):
+        """Where `header` has findings when it is at `path` and the other headers are empty."""
+        texts = {**dict.fromkeys(self.HEADERS, ""), path: header, "shm/README.md": page}
+        findings = found(checks.contract_page, texts)
+        self.assertTrue(all(finding[0] == path for finding in findings))
+        return [line for _, line, _ in findings]
+
     def test_each_constant_and_struct_is_on_the_page(self):
         header = ("constexpr uint32_t kMagic = 1;\ninline constexpr size_t kSlots = 4;\n"
                   "struct Entry {\n  uint32_t code;\n};\nstruct alignas(64) Cursor {\n};\n"
                   "struct Known;\n// struct Comment {\n")
-        page = "`kMagic` starts it; each `Entry` ...\n"
-        findings = found(checks.contract_page, {"shm/layout.h": header, "shm/README.md": page})
-        self.assertEqual([2, 6], [line for _, line, _ in findings])
+        for path in self.HEADERS:
+            self.assertEqual([2, 6], self.lines(path, header,
+                                                "`kMagic` starts it; each `Entry` ...\n"))
 
     def test_a_name_inside_another_does_not_count(self):
-        texts = {"shm/layout.h": "constexpr int kSlot = 1;\n", "shm/README.md": "kSlots\n"}
-        self.assertEqual(1, len(found(checks.contract_page, texts)))
+        self.assertEqual([1], self.lines("shm/layout.h", "constexpr int kSlot = 1;\n", "kSlots\n"))
 
     def test_a_missing_header_is_a_finding(self):
-        self.assertEqual(1, len(found(checks.contract_page, {})))
+        self.assertEqual(len(self.HEADERS), len(found(checks.contract_page, {})))
 
 
 class Words(unittest.TestCase):

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <future>
+#include <thread>
 
 #include "shm/fd.h"
 #include "tests/kit/child.h"
@@ -64,6 +66,21 @@ TEST_CASE("the cause of a child's end is told before and after it was reaped") {
     child.awaitEnd();
     REQUIRE(membership::exitCause(child.pid(), pidfd.get()) == "exited with code 7");
   }
+}
+
+TEST_CASE("the threads of a process are counted, where it can be seen") {
+  std::promise<void> end;
+  const std::shared_future<void> ended = end.get_future().share();
+  std::thread first([ended] { ended.wait(); });  // A sanitizer may start one of its own with it.
+  const uint64_t before = membership::threadsOf(::getpid());
+  std::thread second([ended] { ended.wait(); });
+  const uint64_t after = membership::threadsOf(::getpid());
+  end.set_value();
+  first.join();
+  second.join();
+  CHECK(before >= 2);
+  CHECK(after == before + 1);
+  CHECK(membership::threadsOf(0) == 0);
 }
 
 TEST_CASE("a stopped process is seen as stopped, a running one not") {

@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "shm/board.h"
 #include "tests/kit/flow_maker.h"
 
 namespace {
@@ -22,10 +23,10 @@ Request requestOf(int rank, int place, rueda::flow::SetId set) {
 
 TEST_CASE("a job begins with the set of all its ranks") {
   ProcessSets sets(1, 3);
-  CHECK(sets.global().members() == std::vector<int>{0, 1, 2});
-  CHECK(sets.find(0) == &sets.global());
+  REQUIRE(sets.find(0) != nullptr);
+  CHECK(sets.find(0)->members() == std::vector<int>{0, 1, 2});
   CHECK(sets.find(1) == nullptr);
-  CHECK(sets.empty());
+  CHECK(sets.active().empty());
 }
 
 TEST_CASE("numbers of sets count from 1, and those given back are used again, oldest first") {
@@ -37,38 +38,50 @@ TEST_CASE("numbers of sets count from 1, and those given back are used again, ol
   REQUIRE(sets.remove(2, &waiting).isOk());
   REQUIRE(sets.remove(1, &waiting).isOk());
   CHECK(sets.find(1) == nullptr);
-  for (const int rank : {2, 3}) sets.leave(2, rank);
-  for (const int rank : {1, 0}) sets.leave(1, rank);
+  for (const rueda::flow::SetId id : {2, 1}) sets.giveBack(id);
   CHECK(sets.add({0, 3}).value() == 2);
   CHECK(sets.add({0, 2}).value() == 1);
   CHECK(sets.add({0, 1, 2}).value() == 4);
 }
 
-TEST_CASE("the number of a removed set is free when the last of its ranks has left its board") {
+TEST_CASE("the number of a removed set is not given out again before it is given back") {
   ProcessSets sets(1, 4);
   std::vector<Request> waiting;
   REQUIRE(sets.add({0, 2}).isOk());
-  CHECK_FALSE(sets.leave(1, 0));  // It is there.
   REQUIRE(sets.remove(1, &waiting).isOk());
-  REQUIRE(sets.findWithRemoved(1) != nullptr);
-  CHECK(sets.findWithRemoved(1)->members() == std::vector<int>{0, 2});
-  CHECK_FALSE(sets.leave(1, 0));
-  CHECK_FALSE(sets.leave(1, 0));
-  CHECK_FALSE(sets.leave(1, 3));  // Not one of its ranks.
   CHECK(sets.add({0, 2}).value() == 2);
-  CHECK(sets.leave(1, 2));
-  CHECK(sets.findWithRemoved(1) == nullptr);
-  CHECK_FALSE(sets.leave(1, 2));
+  sets.giveBack(1);
   CHECK(sets.add({1}).value() == 1);
 }
 
-TEST_CASE("the number of a set without a board is free at once") {
+// Horovod's order, which scripts can rely on.
+TEST_CASE("a number that was given back first is given out first, whether it has a board or not") {
   ProcessSets sets(1, 16);
   std::vector<Request> waiting;
   for (int64_t first = 0; first < 2; ++first)
     for (int64_t last = first + 1; last < 16; ++last) REQUIRE(sets.add({first, last}).isOk());
-  REQUIRE(sets.remove(20, &waiting).isOk());
+  for (const rueda::flow::SetId id : {20, 3}) {
+    REQUIRE(sets.remove(id, &waiting).isOk());
+    sets.giveBack(id);
+  }
   CHECK(sets.add({1, 2, 3}).value() == 20);
+  CHECK(sets.add({1, 2, 4}).value() == 3);
+}
+
+// Of 64 ranks one of the columns once had none.
+TEST_CASE("all rows and columns of the most ranks of a job have boards") {
+  ProcessSets sets(1, rueda::shm::kMaxRanks);
+  constexpr int64_t kSide = 8;
+  for (int64_t part = 0; part < kSide; ++part) {
+    std::vector<int64_t> row;
+    std::vector<int64_t> column;
+    for (int64_t other = 0; other < kSide; ++other) {
+      row.push_back(part * kSide + other);
+      column.push_back(other * kSide + part);
+    }
+    CHECK(sets.add(row).value() < rueda::shm::kBoards);
+    CHECK(sets.add(column).value() < rueda::shm::kBoards);
+  }
 }
 
 TEST_CASE("what is no set of ranks of the job is refused, with the ranks in the text") {
@@ -97,7 +110,8 @@ TEST_CASE("sets are limited in number") {
     last = sets.add(ranks).status();
   }
   CHECK(last.code() == Code::kResourceExhausted);
-  CHECK(sets.all().size() == rueda::negotiate::kMaxProcessSets);
+  CHECK(sets.find(rueda::negotiate::kMaxProcessSets - 1) != nullptr);
+  CHECK(sets.find(rueda::negotiate::kMaxProcessSets) == nullptr);
 }
 
 TEST_CASE("the set of all ranks stays, and an unknown one cannot be removed") {
@@ -115,7 +129,7 @@ TEST_CASE("what waits in a set wants its missing ranks only, and is handed out w
   CHECK(sets.wants(0));
   CHECK_FALSE(sets.wants(1));
   CHECK_FALSE(sets.wants(2));
-  CHECK_FALSE(sets.empty());
+  CHECK(sets.active().size() == 1);
   std::vector<Request> waiting;
   REQUIRE(sets.remove(1, &waiting).isOk());
   REQUIRE(waiting.size() == 1);

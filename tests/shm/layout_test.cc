@@ -4,6 +4,7 @@
 #include "shm/layout.h"
 
 #include <catch2/catch.hpp>
+#include <vector>
 
 #include "shm/board.h"
 #include "shm/handshake.h"
@@ -93,4 +94,11 @@ TEST_CASE("the board holds every rank twice and is whole pages") {
   CHECK(kBoardBytes % 4096 == 0);
   CHECK(sizeof(Board) <= kBoardBytes);
   CHECK(sizeof(Board::posts) == 2 * 64 * 128);
+}
+
+TEST_CASE("the boards of process sets lie one behind the other") {
+  std::vector<char> boards(kBoardsBytes);
+  for (uint32_t set = 0; set < kBoards; ++set)
+    CHECK(reinterpret_cast<char*>(boardAt(boards.data(), set)) ==
+          boards.data() + set * kBoardBytes);
 }

@@ -44,9 +44,9 @@ TEST_CASE("all users together have a limit too") {
 
 TEST_CASE("what one user holds is not held against another") {
   Quota quota(limits());
-  REQUIRE(quota.takeJob(1).isOk());
-  CHECK(quota.takeJob(1).message() == "jobs of uid 1: holds 1, asks for 1, limit 1");
-  CHECK(quota.takeJob(2).isOk());
+  REQUIRE(quota.takeJob(1, 0).isOk());
+  CHECK(quota.takeJob(1, 0).message() == "jobs of uid 1: holds 1, asks for 1, limit 1");
+  CHECK(quota.takeJob(2, 0).isOk());
   REQUIRE(quota.takeBytes(1, 1000).isOk());
   CHECK(quota.takeBytes(2, 1000).isOk());
   CHECK(quota.totalBytes() == 2000);
@@ -66,6 +66,22 @@ TEST_CASE("bytes are counted to the last, without wrapping") {
   quota.giveBytes(1, 1000);
   CHECK(quota.totalBytes() == 0);
   CHECK(quota.takeBytes(1, 1000).isOk());
+}
+
+// Once boards were outside the quota, whatever they took.
+TEST_CASE("the boards of a job count as bytes of its user, as long as it is there") {
+  Quota quota(limits());
+  REQUIRE(quota.takeBytes(1, 500).isOk());
+  CHECK(quota.takeJob(1, 501).message() ==
+        "bytes of shared memory of uid 1: holds 500, asks for 501, limit 1000");
+  REQUIRE(quota.takeJob(1, 500).isOk());
+  CHECK(quota.takeBytes(1, 1).message() ==
+        "bytes of shared memory of uid 1: holds 500, asks for 1, limit 500 beside 500 for the "
+        "boards of its jobs");
+  CHECK(quota.takeJob(2, 1000).isOk());
+  CHECK(quota.totalBytes() == 500);
+  quota.giveJob(1, 500);
+  CHECK(quota.takeBytes(1, 500).isOk());
 }
 
 TEST_CASE("the memory that is left is read from the kernel's table") {
