@@ -298,8 +298,8 @@ def test_two_worlds_do_not_write_one_file(python, tmp_path):
     path = tmp_path / 'timeline.json'
     result = python(SPLIT, str(tmp_path), launch=['-np', '4'], env={'HOROVOD_TIMELINE': str(path)})
     assert result.returncode == 0, result.stderr
-    assert re.fullmatch(r"rueda: cannot write the timeline '.*': another session writes it; the job "
-                        'runs without one\n', result.stderr)
+    assert re.fullmatch("rueda: cannot write the timeline '.*': another session writes it; "
+                        'the job runs without one\n', result.stderr)
     assert {name for name in by_name(read(path)) if 'half' in name} == {
         f'allreduce.half 0 {i}' for i in range(600)}
 
