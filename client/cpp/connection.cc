@@ -97,9 +97,7 @@ shm::ControlHeader* Connection::control() const {
   return reinterpret_cast<shm::ControlHeader*>(control_.data());
 }
 
-shm::Board* Connection::board(uint32_t set) const {
-  return reinterpret_cast<shm::Board*>(boards_.data() + set * shm::kBoardBytes);
-}
+shm::Board* Connection::board(uint32_t set) const { return shm::boardAt(boards_.data(), set); }
 
 Result<std::unique_ptr<Connection>> Connection::open(const Options& options) {
   RUEDA_ASSIGN_OR_RETURN(auto socket, shm::connectUnix(options.socket));
