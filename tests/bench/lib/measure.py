@@ -23,6 +23,11 @@ def cells_of(rows):
     return [Cell(ranks, workload, tuple(group)) for (ranks, workload), group in grouped.items()]
 
 
+def is_large(cell):
+    """Whether its tensors are of 64 MiB or more a rank."""
+    return bytes_of(cell.workload) >= 64 << 20
+
+
 def ways_of(cell):
     """Every way of the cell once, ours and the peers' mixed in the order of its rows."""
     ways = []
