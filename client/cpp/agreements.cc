@@ -34,9 +34,6 @@ Status Client::removeProcessSet(uint32_t set) {
   submission.op.name = ".remove process set";
   submission.numbers = {set};
   const uint64_t serial = sets_.serialOf(set);
-  if (serial == 0)
-    return {Code::kInvalidArgument,
-            "there is no process set " + std::to_string(set) + " to remove"};
   // A number whose board this rank is on is not given out again before it has left.
   const bool isMember = sets_.placeIn(set).isOk();
   RUEDA_RETURN_IF_ERROR(agree(std::move(submission)).status());

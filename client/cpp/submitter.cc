@@ -80,12 +80,14 @@ void Submitter::beginJoin() {
   count().store(startedBefore_ | shm::kAllStarted, std::memory_order_seq_cst);
 }
 
-// While one thread's join is on its way, another's fails: the name is taken.
+// While one thread's join is on its way, another's fails: the name is taken. It is free before the
+// first one comes here; then the second join begins in its round, and ends the next.
 void Submitter::endJoin(bool hasFailed) {
   const std::lock_guard<std::mutex> lock(mutex_);
   --joining_;
+  const uint64_t joined = count().load(std::memory_order_relaxed) | shm::kAllStarted;
   if (!hasFailed)
-    count().store((startedBefore_ | shm::kAllStarted) + 1, std::memory_order_seq_cst);
+    count().store(joined + 1, std::memory_order_seq_cst);
   else if (joining_ == 0 && hasJoined())
     count().store(startedBefore_, std::memory_order_seq_cst);
 }

@@ -74,7 +74,7 @@ class Submitter {
   std::string tail_;             // Guarded by mutex_; of the entry that was encoded last.
   std::thread::id firstThread_;  // Guarded by mutex_; that has written.
   bool hasThreads_ = false;      // Guarded by mutex_; another one has, too.
-  int joining_ = 0;              // Guarded by mutex_; threads, of which one succeeds.
+  int joining_ = 0;              // Guarded by mutex_; threads that join.
   uint64_t startedBefore_ = 0;   // Guarded by mutex_; count() before they marked it.
 };
 

@@ -23,17 +23,12 @@ constexpr uint64_t kPageBytes = 4096;  // Of the page cache, or a part of its pa
 constexpr uint64_t kFirstRoom = 64 << 10;
 constexpr uint64_t kCopyBytes = 1 << 20;  // At once, where the file is copied.
 
-struct flock wholeFile(short type) {
-  struct flock all {};
-  all.l_type = type;
-  return all;
-}
-
 // Whether another one who writes the file holds its lock; else this one does from now on, where the
 // file system has locks. It is the open file's, not the process's: two sessions of one process
 // exclude each other, and who only reads the file there does not undo it.
 bool isLocked(int fd) {
-  const struct flock all = wholeFile(F_WRLCK);
+  struct flock all {};
+  all.l_type = F_WRLCK;
   return ::fcntl(fd, F_OFD_SETLK, &all) != 0 && (errno == EAGAIN || errno == EACCES);
 }
 
@@ -48,7 +43,7 @@ Result<TraceFile> TraceFile::create(const std::string& path) {
     return Status(Code::kInvalidArgument, "cannot write the timeline '" + path + "': " + reason);
   };
   // Without O_NONBLOCK a FIFO that nobody reads would hold the caller up.
-  shm::Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666));
+  ParentFile fd = ParentFile::open(path.c_str(), O_RDWR | O_CREAT | O_NONBLOCK, 0666);
   if (!fd.valid()) return refused(errno);
   struct stat opened {};
   if (::fstat(fd.get(), &opened) != 0) return refused(errno);
@@ -66,13 +61,6 @@ Result<TraceFile> TraceFile::create(const std::string& path) {
   return file;
 }
 
-TraceFile::~TraceFile() {
-  if (!file_.valid()) return;
-  // Forked children have the open file, too, and may live on.
-  const struct flock all = wholeFile(F_UNLCK);
-  (void)::fcntl(file_.get(), F_OFD_SETLK, &all);
-}
-
 Status TraceFile::grow() {
   const uint64_t end = (end_ + std::max(kFirstRoom, end_)) / kPageBytes * kPageBytes;
   if (replace(end)) return Status::ok();
@@ -83,7 +71,7 @@ bool TraceFile::replace(uint64_t end) {
   const std::string path = path_ + "." + std::to_string(::getpid()) + ".next";
   struct stat status {};
   if (::fstat(file_.get(), &status) != 0) return false;
-  shm::Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  ParentFile fd = ParentFile::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
   if (!fd.valid()) return false;
   TraceFile copy(std::move(fd), path_);
   bool isDone =

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "shm/fd.h"
+#include "client/cpp/parent_file.h"
 #include "shm/status.h"
 
 namespace rueda::client {
@@ -27,9 +27,6 @@ class TraceFile {
   // Makes or empties the file: "[]", with room. kInvalidArgument names path and reason, such as
   // another session that writes it, in this process or not.
   static shm::Result<TraceFile> create(const std::string& path);
-  ~TraceFile();  // Not in a forked child.
-  TraceFile(TraceFile&&) = default;
-  TraceFile& operator=(TraceFile&&) = default;
 
   // Adds JSON values of at most kMaxElementBytes each. kResourceExhausted on a failure (disk full):
   // the file is valid then, too, and holds the first ones of them.
@@ -38,14 +35,14 @@ class TraceFile {
   shm::Status finish();
 
  private:
-  TraceFile(shm::Fd file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
+  TraceFile(ParentFile file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
   shm::Status grow();
   shm::Status growInPlace(uint64_t end);
   // False, without a trace of it, if that is not possible.
   bool replace(uint64_t end);
   shm::Status write(const char* data, size_t bytes, uint64_t at);
 
-  shm::Fd file_;
+  ParentFile file_;
   std::string path_;   // Absolute, without links: the process may change its folder.
   uint64_t next_ = 2;  // Where the next element goes.
   uint64_t end_ = 3;   // Bytes of the file; the last one is the bracket.

@@ -65,7 +65,7 @@ struct GatherShare {
 // Ranks that wait for each other, as seen at one moment.
 struct Deadlock {
   std::string text;           // Who waits for what; empty: there is none.
-  uint64_t opsCompleted = 0;  // By then: when some have ended since, it is another one.
+  uint64_t opsCompleted = 0;  // By then, or begun on boards: when there are more, it is another.
 
   bool operator==(const Deadlock& other) const {
     return text == other.text && opsCompleted == other.opsCompleted;

@@ -170,13 +170,15 @@ void untangle(Job* job) {
 void reportDeadlock(Job* job, bool atTick, const ThreadsOf& threadsOf) {
   if (atTick) job->hadOthers = false;
   // What is complete ends by itself.
-  if (job->running > 0 || !job->runnable.empty() || job->sets.hasReady())
-    return job->reportedDeadlock.clear();
+  const bool goesOn = job->running > 0 || !job->runnable.empty() || job->sets.hasReady();
+  const std::vector<size_t> asleep = goesOn ? std::vector<size_t>() : job->countSleepers();
   // The usual case, cheaply: no thread of some rank is known to sleep.
-  const std::vector<size_t> asleep = job->countSleepers();
-  if (std::find(asleep.begin(), asleep.end(), size_t{0}) != asleep.end())
+  if (goesOn || std::find(asleep.begin(), asleep.end(), size_t{0}) != asleep.end()) {
+    if (atTick) job->seenDeadlock = {};
     return job->reportedDeadlock.clear();
-  Deadlock now{observe::findDeadlock(job->sleepers()).value_or(""), job->opsCompleted};
+  }
+  Deadlock now{observe::findDeadlock(job->sleepers()).value_or(""),
+               job->opsCompleted + job->boards.begunByAll()};
   const bool isSettled = atTick && now == job->seenDeadlock;
   if (atTick) job->seenDeadlock = now;
   if ((job->hasThreads || job->hadOthers) && !isSettled) return;

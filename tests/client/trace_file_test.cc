@@ -175,6 +175,33 @@ TEST_CASE("children that were forked while it was written do not keep a file") {
   CHECK(TraceFile::create(path).isOk());
 }
 
+TEST_CASE("a file is free when its writer was killed, also if the writer's children live on") {
+  const TempDir folder;
+  const std::string path = folder.file("t.json");
+  {
+    rueda::kit::Child writer([&] {
+      auto file = TraceFile::create(path);
+      if (!file.isOk() || !file.value().add({element(0, 10)}).isOk()) return 1;
+      if (::fork() == 0) {
+        std::ofstream(folder.file("child")) << ::getpid();
+        ::pause();
+      }
+      ::raise(SIGSTOP);
+      return 0;
+    });
+    writer.awaitStop();
+    CHECK_FALSE(TraceFile::create(path).isOk());
+  }
+  pid_t child = 0;
+  for (int look = 0; look < 1000 && child == 0; ++look) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    std::ifstream(folder.file("child")) >> child;
+  }
+  REQUIRE((child != 0 && ::kill(child, 0) == 0));
+  CHECK(TraceFile::create(path).isOk());
+  ::kill(child, SIGKILL);
+}
+
 TEST_CASE("a kill at any moment leaves valid JSON") {
   const TempDir folder;
   const std::string path = folder.file("t.json");

@@ -97,12 +97,26 @@ TEST_CASE("who adds or removes a set is told of a rank that leaves instead") {
   CHECK(runRanks(daemon, 3, body) == "rank 2: leaves\n");
 }
 
+// Once the rank that named a set of which it knew nothing was told so alone, and the other waited.
+TEST_CASE("ranks that remove different sets all hear of it") {
+  DaemonFixture daemon;
+  const auto body = [](Client& client, int rank) -> std::string {
+    std::string wrong = problem("add", client.addProcessSet({0, 1}).status());
+    const Status removed = client.removeProcessSet(rank == 2 ? 99 : 1);
+    wrong += unless("remove", removed, Code::kMismatch, "process set 99");
+    wrong += problem("remove", client.removeProcessSet(1));
+    return wrong + goOn(client, rank);
+  };
+  CHECK(runRanks(daemon, 3, body) == "");
+}
+
 TEST_CASE("a thread removes a set while another one of each rank works in it") {
   DaemonFixture daemon;
   const auto body = [](Client& client, int rank) -> std::string {
     std::string wrong = problem("add", client.addProcessSet({0, 1}).status());
     std::string working;
     std::atomic<int> steps{0};
+    std::atomic<bool> isOver{false};
     std::thread worker([&] {
       for (; rank < 2; ++steps) {
         float value = 1;
@@ -112,10 +126,11 @@ TEST_CASE("a thread removes a set while another one of each rank works in it") {
                             (status.code() == Code::kInvalidArgument &&
                              status.message().find("process set 1") != std::string::npos);
         if (!isOver) working = "step " + std::to_string(steps) + ": " + status.toString();
-        return;
+        break;
       }
+      isOver = true;
     });
-    while (rank < 2 && steps.load() < 20) std::this_thread::yield();
+    while (!isOver && steps.load() < 20) std::this_thread::yield();
     wrong += problem("remove", client.removeProcessSet(1));
     worker.join();
     return wrong + working + goOn(client, rank);

@@ -102,3 +102,9 @@ TEST_CASE("the boards of process sets lie one behind the other") {
     CHECK(reinterpret_cast<char*>(boardAt(boards.data(), set)) ==
           boards.data() + set * kBoardBytes);
 }
+
+TEST_CASE("a job has as many boards as both sides of protocol 3 say") {
+  CHECK(kProtocolMax == 3);
+  CHECK(kBoards == 17);
+  CHECK(kBoardBytes == 634880);
+}
