@@ -3,6 +3,7 @@
 // What is said of ranks that wait for each other, and when (daemon/engine/watch.h).
 
 #include <catch2/catch.hpp>
+#include <utility>
 
 #include "daemon/base/log.h"
 #include "daemon/engine/watch.h"
@@ -56,6 +57,13 @@ TEST_CASE("where a process has other threads a deadlock is a guess, and comes af
                         "may submit what is missing\n"));
     CHECK_FALSE(made.job.reportedDeadlock.empty());
     CHECK(deadlockLines(&made, true) == "");
+  }
+  SECTION("a rank was awake at the tick between") {
+    const auto waits = std::exchange(made.job.directWaits, {});
+    CHECK(deadlockLines(&made, true) == "");
+    made.job.directWaits = waits;
+    CHECK(deadlockLines(&made, true) == "");
+    CHECK_THAT(deadlockLines(&made, true), Catch::Contains("may be deadlocked"));
   }
   SECTION("the other threads sleep, too") {
     made.submit(0, "c");
