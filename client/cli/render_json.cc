@@ -70,6 +70,7 @@ Json toJson(const v1::PendingOperation& op) {
   return {{"job_id", op.job_id()},
           {"kind", op.kind()},
           {"name", op.name()},
+          {"process_set", op.process_set()},
           {"dtype", op.dtype()},
           {"shape", op.shape()},
           {"age_ms", op.age_ms()},

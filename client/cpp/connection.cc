@@ -187,40 +187,60 @@ Status Connection::awaitJob(const Options& options) {
       continue;
     }
     if (packet.as<shm::PlainMessage>(MessageType::kJobReady) != nullptr) return Status::ok();
-    RUEDA_RETURN_IF_ERROR(handlePacket(packet));
+    RUEDA_RETURN_IF_ERROR(handlePacket(&packet));
     if (hasFailed()) return failure();
   }
 }
 
-Status Connection::handlePacket(const Packet& packet) {
-  if (const auto* notice = packet.as<shm::Notice>(MessageType::kFormingNotice)) {
+Status Connection::handlePacket(Packet* packet) {
+  if (const auto* notice = packet->as<shm::Notice>(MessageType::kFormingNotice)) {
     std::fprintf(stderr, "rueda: %s\n", shm::fieldText(notice->text, sizeof notice->text).c_str());
     return Status::ok();
   }
   for (const MessageType type : {MessageType::kJobFailed, MessageType::kRefused})
-    if (const auto* notice = packet.as<shm::Notice>(type)) {
+    if (const auto* notice = packet->as<shm::Notice>(type)) {
       fail(fromNotice(*notice));
       return Status::ok();
     }
-  const auto* peer = packet.as<shm::SegmentMessage>(MessageType::kPeerSegment);
-  if (peer == nullptr || packet.fds.size() != 1)
-    return {Code::kProtocolError, "unexpected message from the daemon"};
-  RUEDA_ASSIGN_OR_RETURN(auto mapping, shm::Mapping::map(packet.fds[0].get(), peer->bytes));
+  if (const auto* peer = packet->as<shm::SegmentMessage>(MessageType::kPeerSegment);
+      peer != nullptr && packet->fds.size() == 1) {
+    Granted segment{peer->segment, peer->bytes, std::move(packet->fds[0])};
+    // What this rank may never need it need not have.
+    if (!mapPeers(segment).isOk()) unmappedPeers_.push_back(std::move(segment));
+    return Status::ok();
+  }
+  // Late: who asked for it has given up.
+  if (const auto* grant = packet->as<shm::SegmentMessage>(MessageType::kSegmentGranted);
+      grant != nullptr && packet->fds.size() == (grant->code == 0 ? 1u : 0u)) {
+    if (grant->code == 0)
+      unused_.push_back({grant->segment, grant->bytes, std::move(packet->fds[0])});
+    return Status::ok();
+  }
+  return {Code::kProtocolError, "unexpected message from the daemon"};
+}
+
+Status Connection::mapPeers(const Granted& segment) {
+  RUEDA_ASSIGN_OR_RETURN(auto mapping, shm::Mapping::map(segment.memfd.get(), segment.bytes));
   mapping.touch();
-  segments_.addPeers(peer->segment, std::move(mapping));
+  segments_.addPeers(segment.id, std::move(mapping));
   return Status::ok();
+}
+
+Status Connection::handleNext(int timeoutMs, bool* got) {
+  Packet packet;
+  const auto received = receive(timeoutMs, &packet);
+  *got = received.isOk() && received.value();
+  Status handled = received.status();
+  if (*got) handled = handlePacket(&packet);
+  if (!handled.isOk()) fail(handled);
+  return handled;
 }
 
 void Connection::pump() {
   const std::unique_lock<std::mutex> lock(socketMutex_, std::try_to_lock);
   if (!lock.owns_lock()) return;  // Somebody else is reading.
-  Packet packet;
-  for (;;) {
-    const auto got = receive(0, &packet);
-    Status handled = !got.isOk() ? got.status() : got.value() ? handlePacket(packet) : Status::ok();
-    if (!handled.isOk()) return fail(handled);
-    if (!got.value()) return;
-  }
+  for (bool got = true; got;)
+    if (!handleNext(0, &got).isOk()) return;
 }
 
 bool Connection::isInterrupted() {
@@ -234,14 +254,16 @@ Status Connection::awaitSegment(uint32_t id, int timeoutMs) {
   const std::lock_guard<std::mutex> lock(socketMutex_);
   while (segments_.region(id).base == nullptr) {
     if (hasFailed()) return failure();
-    Packet packet;
-    const auto got = receive(std::min(kWaitSliceMs, millisecondsUntil(deadline)), &packet);
-    Status handled = !got.isOk() ? got.status() : got.value() ? handlePacket(packet) : Status::ok();
-    if (!handled.isOk()) {
-      fail(handled);
-      return handled;
+    const auto unmapped = std::find_if(unmappedPeers_.begin(), unmappedPeers_.end(),
+                                       [id](const Granted& segment) { return segment.id == id; });
+    if (unmapped != unmappedPeers_.end()) {
+      RUEDA_RETURN_IF_ERROR(mapPeers(*unmapped));
+      unmappedPeers_.erase(unmapped);
+      continue;
     }
-    if (got.isOk() && !got.value() && isInterrupted()) return failure();
+    bool got = false;
+    RUEDA_RETURN_IF_ERROR(handleNext(std::min(kWaitSliceMs, millisecondsUntil(deadline)), &got));
+    if (!got && isInterrupted()) return failure();
     if (Clock::now() >= deadline)
       return {Code::kInternal, "segment " + std::to_string(id) + " of a peer did not arrive"};
   }
@@ -249,43 +271,49 @@ Status Connection::awaitSegment(uint32_t id, int timeoutMs) {
 }
 
 Result<uint32_t> Connection::addSegment(uint64_t bytes) {
-  auto request = shm::makeMessage<shm::SegmentMessage>(MessageType::kAllocSegment);
-  request.bytes = (bytes + 4095) / 4096 * 4096;
+  const uint64_t wanted = (bytes + 4095) / 4096 * 4096;
   const std::lock_guard<std::mutex> lock(socketMutex_);
+  const auto fits = [wanted](const Granted& segment) { return segment.bytes >= wanted; };
+  // There is no way to give one back: what could not be mapped once is for the next try.
+  auto chosen = std::find_if(unused_.begin(), unused_.end(), fits);
+  if (chosen == unused_.end()) {
+    RUEDA_RETURN_IF_ERROR(awaitGrant(wanted));
+    chosen = std::prev(unused_.end());
+  }
+  RUEDA_RETURN_IF_ERROR(shm::verifySealedMemfd(chosen->memfd.get(), chosen->bytes));
+  RUEDA_ASSIGN_OR_RETURN(auto mapping, shm::Mapping::map(chosen->memfd.get(), chosen->bytes));
+  mapping.touch();
+  const uint32_t id = chosen->id;
+  segments_.addOwn(id, std::move(mapping), std::move(chosen->memfd));
+  unused_.erase(chosen);
+  auto ready = shm::makeMessage<shm::SegmentMessage>(MessageType::kSegmentReady);
+  ready.segment = id;
+  RUEDA_RETURN_IF_ERROR(shm::sendMessage(socket_.get(), ready));
+  return id;
+}
+
+Status Connection::awaitGrant(uint64_t bytes) {
+  auto request = shm::makeMessage<shm::SegmentMessage>(MessageType::kAllocSegment);
+  request.bytes = bytes;
   RUEDA_RETURN_IF_ERROR(shm::sendMessage(socket_.get(), request));
   const auto deadline = Clock::now() + std::chrono::milliseconds(kGrantTimeoutMs);
-  for (;;) {
+  while (!hasFailed()) {
     Packet packet;
     const auto got = receive(kWaitSliceMs, &packet);
-    if (!got.isOk()) {
-      fail(got.status());
-      return got.status();
-    }
-    if (!got.value()) {
-      if (isInterrupted()) return failure();
-      if (Clock::now() < deadline) continue;
-      return Status(Code::kDeadlineExceeded, "the daemon does not answer a request for memory");
-    }
     const auto* grant = packet.as<shm::SegmentMessage>(MessageType::kSegmentGranted);
-    if (grant == nullptr) {
-      RUEDA_RETURN_IF_ERROR(handlePacket(packet));
-      continue;
-    }
-    if (grant->code != 0)
-      return Status(static_cast<Code>(grant->code),
-                    shm::fieldText(grant->text, sizeof grant->text));
-    if (packet.fds.size() != 1)
-      return Status(Code::kProtocolError, "a segment without a descriptor");
-    RUEDA_RETURN_IF_ERROR(shm::verifySealedMemfd(packet.fds[0].get(), grant->bytes));
-    RUEDA_ASSIGN_OR_RETURN(auto mapping, shm::Mapping::map(packet.fds[0].get(), grant->bytes));
-    mapping.touch();
-    const uint32_t id = grant->segment;
-    segments_.addOwn(id, std::move(mapping), std::move(packet.fds[0]));
-    auto ready = shm::makeMessage<shm::SegmentMessage>(MessageType::kSegmentReady);
-    ready.segment = id;
-    RUEDA_RETURN_IF_ERROR(shm::sendMessage(socket_.get(), ready));
-    return id;
+    if (got.isOk() && got.value() && grant != nullptr && grant->code != 0)
+      return {static_cast<Code>(grant->code), shm::fieldText(grant->text, sizeof grant->text)};
+    const bool isIt = got.isOk() && got.value() && grant != nullptr && grant->bytes >= bytes;
+    const Status handled = !got.isOk()   ? got.status()
+                           : got.value() ? handlePacket(&packet)
+                                         : Status::ok();
+    if (!handled.isOk()) fail(handled);
+    if (isIt) return handled;
+    if (got.isOk() && !got.value() && isInterrupted()) break;
+    if (Clock::now() >= deadline)
+      return {Code::kDeadlineExceeded, "the daemon does not answer a request for memory"};
   }
+  return failure();
 }
 
 Status Connection::failure() const {

@@ -33,7 +33,8 @@ class Connection {
 
   // Reads what the daemon has sent. Any thread, does not block.
   void pump();
-  // Waits up to `timeoutMs` for a peer's segment that is on its way. kInternal if it does not come.
+  // Waits up to `timeoutMs` for a peer's segment that is on its way. kInternal if it does not come,
+  // kResourceExhausted if there is no memory to map it.
   shm::Status awaitSegment(uint32_t id, int timeoutMs);
 
   // What ended the session, or ok. Sticky. Any thread.
@@ -67,7 +68,19 @@ class Connection {
   shm::Status greet(const Options& options);
   shm::Status awaitWelcome(const Options& options);
   shm::Status awaitJob(const Options& options);
-  shm::Status handlePacket(const shm::Packet& packet);
+  // A segment that the daemon has granted, or shown, and that is not mapped.
+  struct Granted {
+    uint32_t id;
+    uint64_t bytes;
+    shm::Fd memfd;
+  };
+  // REQUIRES, as the four below: socketMutex_ held, or not open yet.
+  shm::Status handlePacket(shm::Packet* packet);
+  // One packet, if one comes within timeoutMs. An error has ended the session.
+  shm::Status handleNext(int timeoutMs, bool* got);
+  shm::Status mapPeers(const Granted& segment);
+  // Asks the daemon for a segment, which is then the last of unused_.
+  shm::Status awaitGrant(uint64_t bytes);
   // Ends the session if its user has asked for an end; for waits that hold socketMutex_.
   bool isInterrupted();
   // One packet, waiting up to timeoutMs. False when none came. REQUIRES: socketMutex_ held.
@@ -84,7 +97,9 @@ class Connection {
   const uint32_t forkGeneration_;
   const bool hasProcessBarrier_;
 
-  std::mutex socketMutex_;  // Held by the one that reads the socket.
+  std::mutex socketMutex_;              // Held by the one that reads the socket.
+  std::vector<Granted> unused_;         // Own ones. Guarded by socketMutex_.
+  std::vector<Granted> unmappedPeers_;  // For lack of memory. Guarded by socketMutex_.
   mutable std::mutex failureMutex_;
   shm::Status failure_;  // Guarded by failureMutex_.
   std::atomic<bool> failed_{false};

@@ -31,8 +31,8 @@ Variable find(const std::string& suffix) {
   return {"RUEDA_" + suffix, nullptr};
 }
 
-Status notInRange(const Variable& variable, int64_t low, int64_t high) {
-  const std::string range = high == INT_MAX
+Status notInRange(const Variable& variable, int64_t low, int64_t high, bool isAbove) {
+  const std::string range = high == INT_MAX && !isAbove
                                 ? "of at least " + std::to_string(low)
                                 : "from " + std::to_string(low) + " to " + std::to_string(high);
   return {Code::kInvalidArgument,
@@ -45,7 +45,7 @@ Status readInt(const std::string& suffix, int low, int high, int* value) {
   char* end = nullptr;
   const long parsed = std::strtol(variable.value, &end, 10);
   if (*variable.value == '\0' || *end != '\0' || parsed < low || parsed > high)
-    return notInRange(variable, low, high);
+    return notInRange(variable, low, high, *end == '\0' && parsed > high);
   *value = static_cast<int>(parsed);
   return Status::ok();
 }
@@ -63,7 +63,7 @@ Status readKnob(const std::string& suffix, int64_t scale, int64_t most, int64_t*
   const double scaled = parsed * static_cast<double>(scale);
   if (*variable.value == '\0' || *end != '\0' || !(parsed >= 0) ||
       scaled > static_cast<double>(most))
-    return notInRange(variable, 0, most / scale);
+    return notInRange(variable, 0, most / scale, true);
   *value = parsed == 0 ? -1 : std::max<int64_t>(1, static_cast<int64_t>(scaled));
   return Status::ok();
 }
@@ -129,6 +129,10 @@ Result<Options> optionsFromEnvironment() {
   if (options.rank >= options.size)
     return Status(Code::kInvalidArgument, "rank " + std::to_string(options.rank) + " of a job of " +
                                               std::to_string(options.size));
+  if (options.crossRank >= options.crossSize)
+    return Status(Code::kInvalidArgument, find("CROSS_RANK").name + ": host " +
+                                              std::to_string(options.crossRank) + " of " +
+                                              std::to_string(options.crossSize));
   options.startTimeoutMs = static_cast<uint32_t>(seconds) * 1000;
   options.isolated = isolated != 0;
   int marksCycles = 0;

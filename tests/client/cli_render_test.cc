@@ -284,6 +284,7 @@ TEST_CASE("JSON of jobs and pending carries what the tables do, uncut") {
   CHECK(pending["operations"][1] == json{{"job_id", "train-7"},
                                          {"kind", "allreduce"},
                                          {"name", "l2"},
+                                         {"process_set", 0},
                                          {"dtype", "float32"},
                                          {"shape", "[3, 4]"},
                                          {"age_ms", 800},

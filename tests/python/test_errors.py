@@ -268,3 +268,36 @@ def test_calls_after_an_interrupt_tell_why_the_session_has_ended(python):
     assert result.stdout == (
         "HorovodInternalError the session has ended: interrupted in allreduce 'allreduce.never', "
         'by an exception of a signal handler; shutdown() and init() start a new one\n') * 2
+
+
+AT_ONCE = '''
+import os
+import signal
+import threading
+import time
+import torch
+import rueda.torch as hvd
+if os.environ['RUEDA_RANK'] == '0':
+    time.sleep(1)  # Comes last, so that init() does not wait.
+hvd.init()
+if hvd.rank() == 0:
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    begin = time.monotonic()
+    try:
+        hvd.allreduce(torch.ones(5), name='a')
+    except KeyboardInterrupt:
+        print('interrupted', time.monotonic() - begin < 2, flush=True)
+else:
+    try:
+        time.sleep(4)
+        hvd.allreduce(torch.ones(5), name='a')
+    except hvd.HorovodInternalError:
+        pass
+'''
+
+
+def test_an_interrupt_in_the_first_wait_of_a_session_is_heard(python):
+    # It was lost, with a traceback, and so were all later ones.
+    result = python(AT_ONCE, launch=['-np', '2'])
+    assert result.stdout == 'interrupted True\n', result.stderr
+    assert 'Traceback' not in result.stderr

@@ -139,3 +139,76 @@ def body_results_of_closed_sessions():
 def test_results_that_outlive_their_session_go_with_their_last_use(ranks):
     # Each session left its kept results mapped for ever: 29 MiB a turn.
     assert max(ranks(2).run(body_results_of_closed_sessions)) < 100
+
+
+LIMIT = '''
+import resource
+import torch
+import rueda.torch as hvd
+from rueda import exceptions
+large = torch.ones(4 << 20)
+hvd.init()
+hvd.allreduce(torch.ones(3), name='warm')
+
+
+def leave(mebibytes):
+    with open('/proc/self/status') as file:
+        size = next(line for line in file if line.startswith('VmSize')).split()[1]
+    resource.setrlimit(resource.RLIMIT_AS, (int(size) * 1024 + (mebibytes << 20), -1))
+
+
+'''
+
+PEERS = LIMIT + '''
+if hvd.rank() == 1:
+    leave(64)
+else:
+    kept = hvd.shared_zeros(32 << 20)
+for i in range(20):
+    assert hvd.allreduce(torch.ones(3), name=str(i), op=hvd.Sum).tolist() == [2, 2, 2]
+hvd.barrier()
+'''
+
+REFUSED = LIMIT + '''
+if hvd.rank() == 1:
+    leave(8)
+for i in range(30):
+    try:
+        hvd.synchronize(hvd.allreduce_async_(large, name='large', op=hvd.Max))
+        raise AssertionError('there was memory')
+    except exceptions.ResourceExhaustedError as error:
+        assert 'rank 1 ' in str(error), error
+    assert hvd.allreduce(torch.ones(3), name='small', op=hvd.Sum).tolist() == [2, 2, 2]
+hvd.barrier()
+'''
+
+
+def test_a_peers_memory_that_a_rank_does_not_need_it_need_not_map(python):
+    """Once that rank lost its session, in a sum of three numbers, and the job with it."""
+    result = python(PEERS, launch=['-np', '2'])
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_rank_without_memory_is_told_so_every_time_and_the_job_goes_on(python):
+    """Once a peer's segment that came meanwhile ended it: "unexpected message"."""
+    result = python(REFUSED, launch=['-np', '2'])
+    assert result.returncode == 0, result.stderr
+
+
+UNMAPPED = LIMIT + '''
+leave(8)
+for i in range(600):
+    try:
+        hvd.shared_zeros(16 << 20)
+        raise AssertionError('there was memory')
+    except exceptions.ResourceExhaustedError as error:
+        assert 'mapping ' in str(error), (i, error)
+resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
+assert hvd.shared_zeros(16 << 20).sum() == 0
+'''
+
+
+def test_what_could_not_be_mapped_is_for_the_next_try(python):
+    """Once every try kept 64 MiB of the user's shared memory, until there was no more."""
+    result = python(UNMAPPED)
+    assert result.returncode == 0, result.stderr

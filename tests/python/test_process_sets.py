@@ -76,6 +76,33 @@ def test_ids_count_from_1_and_come_again(ranks):
     ranks(3).run(body_ids)
 
 
+def body_anonymous_in_a_used_number():
+    dynamic()
+    first = hvd.add_process_set([1, 2])
+    if first.included():
+        assert hvd.allreduce(torch.ones(2), process_set=first).tolist() == [1, 1]
+    hvd.remove_process_set(first)
+    for members in ([0, 1], [0, 2]):
+        second = hvd.add_process_set(members)
+        if second.included():
+            assert hvd.allreduce(torch.ones(2), op=hvd.Sum, process_set=second).tolist() == [2, 2]
+            assert hvd.broadcast_object(hvd.rank(), members[1], process_set=second) == members[1]
+        hvd.barrier()
+        hvd.remove_process_set(second)
+
+
+def test_anonymous_operations_meet_in_a_number_that_comes_again(ranks):
+    """Once the ranks that had been in the earlier set of that number counted on."""
+    ranks(3).run(body_anonymous_in_a_used_number)
+
+
+@pytest.mark.parametrize('text', ['abc', '-1', '²', ''])
+def test_whether_sets_are_dynamic_must_be_a_number(python, text):
+    """Once that was 0, and add_process_set() said that the variable had to be set."""
+    result = python('import rueda\nrueda.init()', env={'HOROVOD_DYNAMIC_PROCESS_SETS': text})
+    assert f'HOROVOD_DYNAMIC_PROCESS_SETS={text!r} is not a number of at least 0' in result.stderr
+
+
 def body_static():
     os.environ.pop('HOROVOD_DYNAMIC_PROCESS_SETS', None)
     hvd.shutdown()

@@ -13,7 +13,8 @@ import os
 from rueda import _native, _session
 from rueda.exceptions import HorovodInternalError  # noqa: F401 - for users
 from rueda.process_sets import (ProcessSet, add_process_set,  # noqa: F401 - for users
-                                global_process_set, make_dynamic, register, remove_process_set)
+                                global_process_set, is_dynamic, make_dynamic, register,
+                                remove_process_set)
 
 __version__ = '0.1.0'
 
@@ -61,6 +62,7 @@ def init(comm=None, process_sets=None):
     dynamic = isinstance(process_sets, str)
     if dynamic and process_sets != 'dynamic':
         raise ValueError(f'process_sets must be a list or "dynamic", not {process_sets!r}')
+    is_dynamic()  # Says so if the variable cannot be read.
     sets = [one if isinstance(one, ProcessSet) else ProcessSet(one)
             for one in (() if dynamic else process_sets or ())]
     if not _session.open_session(comm):

@@ -34,9 +34,13 @@ class Interrupts:
 
             def __init__(self):
                 if threading.current_thread() is threading.main_thread():
-                    self.step = owner._run_handlers().__next__
+                    handlers = owner._run_handlers()
+                    next(handlers)  # Into its `try`.
+                    self.step = handlers.__next__
 
         self._steps = Steps()
+        # Here and not in the first callback, whose first instruction would run handlers, too.
+        operator.attrgetter('step')(self._steps)
         self.callback = _native.interrupted_callback(
             functools.partial(operator.methodcaller('step'), self._steps))
 

@@ -77,6 +77,11 @@ class Session:
             counter = self._counters.setdefault(key, itertools.count())
         return f'{prefix}{NUMBERED}{next(counter)}'
 
+    def count_anew(self, process_set):
+        """Lets the anonymous names of a process set begin again: its number was another's."""
+        for key in [key for key in list(self._counters) if key[1] == process_set]:
+            del self._counters[key]
+
     def run(self, name, kind, source, target, shape):
         """Runs one operation that does not gather to its end in this thread. Blocking.
 

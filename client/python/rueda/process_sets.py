@@ -7,6 +7,7 @@ and may be made in any thread.
 """
 
 import os
+import re
 
 from rueda import _session
 
@@ -143,6 +144,7 @@ def add_process_set(process_set):
 def register(session, process_set):
     """As add_process_set(), whether sets are dynamic or not."""
     process_set._id = session.add_process_set(process_set.ranks)
+    session.count_anew(process_set._id)
     process_set._session = session
     session.process_sets[process_set._id] = process_set
     return process_set
@@ -169,9 +171,14 @@ def remove_process_set(process_set):
 
 
 def is_dynamic():
-    """Whether sets may be added and removed now: HOROVOD_DYNAMIC_PROCESS_SETS is 1 or more."""
+    """Whether sets may be added and removed now: HOROVOD_DYNAMIC_PROCESS_SETS is 1 or more.
+
+    ValueError: it is no number of at least 0.
+    """
     text = os.environ.get(_DYNAMIC, '0')
-    return text.isdigit() and int(text) > 0
+    if not re.fullmatch('[0-9]+', text):
+        raise ValueError(f'{_DYNAMIC}={text!r} is not a number of at least 0')
+    return int(text) > 0
 
 
 def make_dynamic():

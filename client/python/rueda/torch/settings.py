@@ -6,6 +6,7 @@ the optimizer is made. They must be equal on all ranks.
 """
 
 import os
+import re
 
 from rueda import _native
 from rueda.process_sets import check_process_set, global_process_set, members_of
@@ -71,6 +72,6 @@ def _bytes_of(name, default):
     text = os.environ.get(name)
     if text is None:
         return default
-    if not text.isdigit():
+    if not re.fullmatch('[0-9]+', text):
         raise ValueError(f'{name}={text} is not a number of bytes')
     return int(text)
