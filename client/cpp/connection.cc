@@ -297,23 +297,21 @@ Status Connection::awaitGrant(uint64_t bytes) {
   request.bytes = bytes;
   RUEDA_RETURN_IF_ERROR(shm::sendMessage(socket_.get(), request));
   const auto deadline = Clock::now() + std::chrono::milliseconds(kGrantTimeoutMs);
-  while (!hasFailed()) {
+  for (;;) {  // Also after the job's end: what was complete by then is still collected.
     Packet packet;
     const auto got = receive(kWaitSliceMs, &packet);
+    const bool hasCome = got.isOk() && got.value();
     const auto* grant = packet.as<shm::SegmentMessage>(MessageType::kSegmentGranted);
-    if (got.isOk() && got.value() && grant != nullptr && grant->code != 0)
+    if (hasCome && grant != nullptr && grant->code != 0)
       return {static_cast<Code>(grant->code), shm::fieldText(grant->text, sizeof grant->text)};
-    const bool isIt = got.isOk() && got.value() && grant != nullptr && grant->bytes >= bytes;
-    const Status handled = !got.isOk()   ? got.status()
-                           : got.value() ? handlePacket(&packet)
-                                         : Status::ok();
+    const bool isIt = hasCome && grant != nullptr && grant->bytes >= bytes;
+    const Status handled = hasCome ? handlePacket(&packet) : got.status();
     if (!handled.isOk()) fail(handled);
-    if (isIt) return handled;
-    if (got.isOk() && !got.value() && isInterrupted()) break;
+    if (isIt || !handled.isOk()) return handled;
+    if (!hasCome && isInterrupted()) return failure();
     if (Clock::now() >= deadline)
       return {Code::kDeadlineExceeded, "the daemon does not answer a request for memory"};
   }
-  return failure();
 }
 
 Status Connection::failure() const {
