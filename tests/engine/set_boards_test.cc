@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 
+#include "tests/engine/set_sum.h"
 #include "tests/kit/daemon_fixture.h"
 #include "tests/kit/operations.h"
 
@@ -14,6 +15,8 @@ namespace {
 
 using rueda::client::Client;
 using rueda::client::Operation;
+using rueda::engine::test::Floats;
+using rueda::engine::test::sumIn;
 using rueda::flow::StateView;
 using rueda::kit::DaemonFixture;
 using rueda::kit::problem;
@@ -22,16 +25,6 @@ using rueda::shm::Code;
 using rueda::shm::OpKind;
 using rueda::shm::Status;
 using std::chrono::milliseconds;
-
-using Floats = std::vector<float>;
-
-// An in-place sum in a set.
-Status sumIn(Client& client, uint32_t set, Floats* values, const std::string& name = "x") {
-  const std::vector<int64_t> shape = {static_cast<int64_t>(values->size())};
-  Operation op = rueda::kit::allreduce(name, shape, values->data(), values->data());
-  op.processSet = set;
-  return client.run(op);
-}
 
 }  // namespace
 
